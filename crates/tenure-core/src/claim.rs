@@ -1,0 +1,696 @@
+//! What one caller does to get one lock, keep it and give it back.
+//!
+//! [`Claim::step`] is the only transition: its `match` is the protocol, one arm for each thing that can happen in
+//! each phase. Inputs are things that happened, outputs are orders.
+
+use crate::ident::{Attempt, Moment, Owner, Token};
+use crate::lease::{ASK_WINDOW_MS, lease_end, margin_ms};
+use crate::request::{Message, Outcome, Reply, Request, Standing};
+
+/// How long a caller puts up with a store that never answered.
+const PATIENCE_MS: u64 = 3_000;
+
+/// How often the first in line looks at a lock on which it expects a message. Bounds what a lost message costs.
+const HEAD_LOOKS_MS: u64 = 2_000;
+
+/// What the caller wants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Terms {
+    /// Length of the lease.
+    pub ttl_ms: u64,
+    /// What the store adds to it.
+    pub guard_ms: u64,
+    /// Lease of a place in the queue; 0: don't queue.
+    pub place_ms: u64,
+    /// How long to wait; `None`: for ever.
+    pub wait_ms: Option<u64>,
+    /// Renew the lease until it is released.
+    pub renew: bool,
+}
+
+/// Something that happened to the caller.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// The caller wants the lock.
+    Acquire,
+    /// An answer, or the lack of one.
+    Reply {
+        /// To which send.
+        attempt: Attempt,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// The store said something unasked.
+    Message(Message),
+    /// The caller wants a lease of another length, from now on.
+    Extend {
+        /// The new length.
+        ttl_ms: u64,
+    },
+    /// The caller is done, has dropped its guard, or does not want to wait any more.
+    Release,
+    /// Time passed; see [`Claim::deadline`]. Harmless at any other time.
+    Tick,
+}
+
+/// An order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Carry this to the store and bring back what became of it.
+    Send {
+        /// Names the reply.
+        attempt: Attempt,
+        /// What to carry.
+        request: Request,
+    },
+    /// Tell the caller.
+    Tell(Notice),
+}
+
+/// Something the caller should know at once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Notice {
+    /// It holds the lock.
+    Granted {
+        /// The fencing token of this hold.
+        token: Token,
+    },
+    /// It holds the lock, but a renewal failed or is late.
+    AtRisk,
+    /// It must stop. Told before anybody else can hold, except where the store broke its word.
+    Lost(Lost),
+    /// This claim is over for the caller.
+    Ended(End),
+}
+
+/// Why a holder must stop.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Lost {
+    /// The lease ran out: no renewal was answered in time.
+    Expired,
+    /// The store says that the lock is not ours any more: it forgot, its clock stepped, or somebody deleted the key.
+    Taken,
+    /// Somebody asked us to stop. The lock stays ours until the lease ends.
+    Asked {
+        /// Who.
+        by: String,
+    },
+}
+
+/// How a claim ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// Given back.
+    Released {
+        /// False: the answer to the first copy of the release was lost, and by now the lock is somebody else's or
+        /// nobody's. The first copy left in time, so nobody overlapped.
+        confirmed: bool,
+    },
+    /// The lock was not ours when the release arrived: somebody else may have worked at the same time.
+    NotHeld,
+    /// Whether the release arrived is not known. The lock is free by `by` at the latest.
+    ReleaseUnknown {
+        /// On the caller's clock.
+        by: Moment,
+    },
+    /// Somebody else holds, and the caller did not want to wait.
+    Busy(Option<Standing>),
+    /// The caller's wait is over.
+    WaitElapsed(Option<Standing>),
+    /// The queue is full.
+    Full,
+    /// The store was out of reach for too long.
+    Unreachable,
+    /// The store refuses.
+    Refused,
+    /// The caller went away while it waited.
+    Cancelled,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Flight {
+    attempt: Attempt,
+    /// Read before the first byte left. Every lease is measured from here.
+    sent: Moment,
+}
+
+/// What a caller in line remembers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Line {
+    give_up_at: Moment,
+    /// The last ask that was answered with a place.
+    place: Option<Flight>,
+    head: bool,
+    standing: Option<Standing>,
+    /// Asks in a row without an answer, and since when.
+    failures: u32,
+    failing_since: Moment,
+    /// Until then an ask whose fate is unknown may still be carried out.
+    doubt_until: Moment,
+}
+
+/// Where a claim stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// Nothing was asked yet.
+    Idle,
+    /// An ask is under way.
+    Asking {
+        /// It.
+        flight: Flight,
+        /// What is known of the queue.
+        line: Line,
+    },
+    /// Somebody else holds.
+    Waiting {
+        /// When to ask again.
+        ask_at: Moment,
+        /// What is known of the queue.
+        line: Line,
+    },
+    /// The caller holds.
+    Held {
+        /// Its fencing token.
+        token: Token,
+        /// The end of the lease.
+        ends: Moment,
+        /// When to renew; never while a renewal is under way.
+        renew_at: Moment,
+        /// The renewal under way.
+        flight: Option<Flight>,
+        /// [`Notice::AtRisk`] was told since the last renewal.
+        warned: bool,
+        /// Who asked the holder to stop.
+        stop: Option<String>,
+    },
+    /// The caller held, and must not act any more. The key in the store stays until the caller is done or its TTL
+    /// ends: whoever works on in spite of the loss is not joined by the next holder before that.
+    Lost {
+        /// The end of the lease, if it is not over yet.
+        ends: Moment,
+    },
+    /// The caller is done; the store has to learn it.
+    Leaving {
+        /// The release under way.
+        flight: Option<Flight>,
+        /// When to send another copy.
+        retry_at: Moment,
+        /// When the first copy left.
+        first_sent: Moment,
+        /// Copies so far.
+        copies: u32,
+        /// The end of the lease that the caller gives up; `None`: it never held.
+        held_until: Option<Moment>,
+        /// Until then an ask whose fate is unknown may still be carried out.
+        doubt_until: Moment,
+        /// By then the store has freed the lock by itself.
+        gone_by: Moment,
+    },
+    /// Over.
+    Ended(End),
+}
+
+/// One caller and one lock, from the wish to the end. A value: clone it, compare it, print it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Claim {
+    owner: Owner,
+    terms: Terms,
+    phase: Phase,
+    last_attempt: Attempt,
+}
+
+impl Claim {
+    /// A claim that has not asked yet. `owner` must be fresh.
+    pub fn new(owner: Owner, terms: Terms) -> Self {
+        Self { owner, terms, phase: Phase::Idle, last_attempt: Attempt(0) }
+    }
+
+    /// Who claims.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// What is claimed; a lease that was extended shows its new length.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The only transition. Total: a late, early or repeated input is legal in every phase and changes nothing.
+    pub fn step(&mut self, now: Moment, input: Input, out: &mut Vec<Output>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        self.phase = match (phase, input) {
+            // ── wanting ─────────────────────────────────────────────────────────────────────────────────────
+            (Phase::Idle, Input::Acquire) => {
+                let line = Line::new(self.terms.wait_ms.map_or(Moment::NEVER, |wait_ms| now.plus(wait_ms)));
+                self.ask(now, line, out)
+            }
+            (Phase::Asking { flight, line }, Input::Reply { attempt, outcome })
+                if attempt == flight.attempt =>
+            {
+                self.asked(now, flight, line, outcome, out)
+            }
+            (Phase::Asking { flight, line }, Input::Message(Message::Granted { token, attempt })) => {
+                match line.lease_of(attempt, Some(flight), self.terms.place_ms, now) {
+                    Some(ends) => self.take_over(now, token, ends, out),
+                    None => Phase::Asking { flight, line },
+                }
+            }
+            (Phase::Waiting { line, .. }, Input::Message(Message::Granted { token, attempt })) => {
+                match line.lease_of(attempt, None, self.terms.place_ms, now) {
+                    Some(ends) => self.take_over(now, token, ends, out),
+                    // Another ask, or too little is left of the place: asking shows, and begins the lease anew.
+                    None => self.ask(now, line, out),
+                }
+            }
+            (Phase::Asking { flight, mut line }, Input::Message(Message::Head { standing })) => {
+                (line.head, line.standing) = (true, Some(standing));
+                Phase::Asking { flight, line }
+            }
+            (Phase::Waiting { ask_at, mut line }, Input::Message(Message::Head { standing })) => {
+                (line.head, line.standing) = (true, Some(standing));
+                Phase::Waiting { ask_at: ask_at.min(self.look_at(now, &line)), line }
+            }
+            (Phase::Waiting { line, .. }, Input::Message(Message::Look)) => self.ask(now, line, out),
+            (Phase::Asking { flight, line }, Input::Tick) if now >= line.give_up_at => {
+                let end = if line.failures > 0 { End::Unreachable } else { End::WaitElapsed(line.standing) };
+                self.leave_line(now, line.after(flight), end, out)
+            }
+            (Phase::Waiting { line, .. }, Input::Tick) if now >= line.give_up_at => {
+                let end = if line.failures > 0 { End::Unreachable } else { End::WaitElapsed(line.standing) };
+                self.leave_line(now, line, end, out)
+            }
+            (Phase::Waiting { ask_at, line }, Input::Tick) if now >= ask_at => self.ask(now, line, out),
+            (Phase::Asking { flight, line }, Input::Release) => {
+                self.leave_line(now, line.after(flight), End::Cancelled, out)
+            }
+            (Phase::Waiting { line, .. }, Input::Release) => self.leave_line(now, line, End::Cancelled, out),
+
+            // ── holding ─────────────────────────────────────────────────────────────────────────────────────
+            (Phase::Held { ends, .. }, Input::Tick) if now >= ends.minus(self.margin_ms()) => {
+                out.push(Output::Tell(Notice::Lost(Lost::Expired)));
+                Phase::Lost { ends }
+            }
+            (Phase::Held { token, ends, renew_at, stop, .. }, Input::Tick) if now >= renew_at => {
+                self.renew(now, token, ends, stop, out)
+            }
+            (Phase::Held { token, ends, renew_at, flight, warned: false, stop }, Input::Tick)
+                if now >= ends.minus(2 * self.margin_ms()) =>
+            {
+                out.push(Output::Tell(Notice::AtRisk));
+                Phase::Held { token, ends, renew_at, flight, warned: true, stop }
+            }
+            (
+                Phase::Held { token, ends, flight: Some(flight), warned, stop, .. },
+                Input::Reply { attempt, outcome },
+            ) if attempt == flight.attempt => {
+                match outcome {
+                    Outcome::Answered(Reply::Renewed) => Phase::Held {
+                        token,
+                        ends: lease_end(flight.sent, self.terms.ttl_ms),
+                        renew_at: self.renew_at(flight.sent),
+                        flight: None,
+                        warned: false,
+                        stop,
+                    },
+                    Outcome::Answered(Reply::Stopping { by }) => {
+                        self.asked_to_stop(token, ends, None, warned, stop, by, out)
+                    }
+                    Outcome::Answered(Reply::NotHeld) => {
+                        out.push(Output::Tell(Notice::Lost(Lost::Taken)));
+                        Phase::Lost { ends }
+                    }
+                    // Without an answer the end of the lease does not move. There is time for two more tries.
+                    Outcome::Answered(_) | Outcome::Unknown | Outcome::NotRun | Outcome::Refused => {
+                        if !warned {
+                            out.push(Output::Tell(Notice::AtRisk));
+                        }
+                        let renew_at =
+                            if stop.is_some() { Moment::NEVER } else { now.plus(self.terms.ttl_ms / 12) };
+                        Phase::Held { token, ends, renew_at, flight: None, warned: true, stop }
+                    }
+                }
+            }
+            (Phase::Held { token, ends, flight, warned, stop, .. }, Input::Message(Message::Stop { by })) => {
+                self.asked_to_stop(token, ends, flight, warned, stop, by, out)
+            }
+            (Phase::Held { token, ends, stop, .. }, Input::Extend { ttl_ms })
+                if now < ends.minus(self.margin_ms()) =>
+            {
+                self.terms.ttl_ms = ttl_ms;
+                self.renew(now, token, ends, stop, out)
+            }
+            // Belief ends here, before the message leaves.
+            (Phase::Held { ends, .. } | Phase::Lost { ends }, Input::Release) => {
+                self.leave(now, Some(ends), Moment(0), out)
+            }
+
+            // ── leaving ─────────────────────────────────────────────────────────────────────────────────────
+            (
+                Phase::Leaving {
+                    flight: Some(flight),
+                    first_sent,
+                    copies,
+                    held_until,
+                    doubt_until,
+                    gone_by,
+                    ..
+                },
+                Input::Reply { attempt, outcome },
+            ) if attempt == flight.attempt => {
+                let again = |retry_at| Phase::Leaving {
+                    flight: None,
+                    retry_at,
+                    first_sent,
+                    copies,
+                    held_until,
+                    doubt_until,
+                    gone_by,
+                };
+                match (outcome, held_until) {
+                    (Outcome::Answered(Reply::Released), Some(_)) => {
+                        Self::end(End::Released { confirmed: true }, out)
+                    }
+                    // Released: the ask had been carried out, so there is no doubt left.
+                    (Outcome::Answered(Reply::Released), None) => Phase::Ended(End::Cancelled),
+                    (Outcome::Answered(_), None) if now < doubt_until => again(doubt_until),
+                    (Outcome::Answered(_), None) => Phase::Ended(End::Cancelled),
+                    (Outcome::Answered(_), Some(ends)) if copies == 1 || first_sent >= ends => {
+                        Self::end(End::NotHeld, out)
+                    }
+                    (Outcome::Answered(_), Some(_)) => Self::end(End::Released { confirmed: false }, out),
+                    (Outcome::Refused, Some(_)) => Self::end(End::ReleaseUnknown { by: gone_by }, out),
+                    (Outcome::Refused, None) => Phase::Ended(End::Cancelled),
+                    (Outcome::Unknown | Outcome::NotRun, _) => again(now.plus(self.backoff_ms(copies))),
+                }
+            }
+            (Phase::Leaving { held_until, gone_by, .. }, Input::Tick) if now >= gone_by => match held_until {
+                Some(_) => Self::end(End::ReleaseUnknown { by: gone_by }, out),
+                None => Phase::Ended(End::Cancelled),
+            },
+            (
+                Phase::Leaving {
+                    flight: None,
+                    retry_at,
+                    first_sent,
+                    copies,
+                    held_until,
+                    doubt_until,
+                    gone_by,
+                },
+                Input::Tick,
+            ) if now >= retry_at => Phase::Leaving {
+                flight: Some(self.send(now, Request::Release { owner: self.owner }, out)),
+                retry_at: Moment::NEVER,
+                first_sent,
+                copies: copies + 1,
+                held_until,
+                doubt_until,
+                gone_by,
+            },
+
+            // ── everything else is late, early or a repetition ──────────────────────────────────────────────
+            (Phase::Idle, Input::Release) => Phase::Ended(End::Cancelled),
+            (phase, _) => phase,
+        };
+    }
+
+    /// When to feed [`Input::Tick`]. A function of the phase, so no timer can be forgotten or go stale.
+    pub fn deadline(&self) -> Option<Moment> {
+        let at = match &self.phase {
+            Phase::Idle | Phase::Lost { .. } | Phase::Ended(_) => Moment::NEVER,
+            Phase::Asking { line, .. } => line.give_up_at,
+            Phase::Waiting { ask_at, line } => line.give_up_at.min(*ask_at),
+            Phase::Held { ends, renew_at, warned, .. } => {
+                let margins = if *warned { 1 } else { 2 };
+                ends.minus(margins * self.margin_ms()).min(*renew_at)
+            }
+            Phase::Leaving { retry_at, gone_by, .. } => (*gone_by).min(*retry_at),
+        };
+        (at < Moment::NEVER).then_some(at)
+    }
+
+    /// May the caller act as holder at `now`? Right even if nothing has run for a minute.
+    pub fn holds(&self, now: Moment) -> Option<Token> {
+        match &self.phase {
+            Phase::Held { token, .. } if self.valid_until().is_some_and(|end| now < end) => Some(*token),
+            _ => None,
+        }
+    }
+
+    /// The moment from which [`Claim::holds`] answers no, unless a renewal moves it.
+    pub fn valid_until(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Held { ends, .. } => Some(ends.minus(self.margin_ms())),
+            _ => None,
+        }
+    }
+
+    /// Asserts what must be true after every step.
+    ///
+    /// # Panics
+    /// When an invariant is broken: a bug in this file.
+    pub fn check(&self, now: Moment) {
+        let flight = match &self.phase {
+            Phase::Asking { flight, .. } => Some(*flight),
+            Phase::Held { flight, ends, renew_at, .. } => {
+                assert!(
+                    *ends <= lease_end(now, self.terms.ttl_ms.max(self.terms.place_ms)),
+                    "no belief reaches further than a lease sent just now"
+                );
+                assert!(flight.is_none() || *renew_at == Moment::NEVER, "one renewal at a time");
+                *flight
+            }
+            Phase::Leaving { flight, copies, .. } => {
+                assert!(*copies > 0, "who leaves has said so");
+                *flight
+            }
+            _ => None,
+        };
+        if let Some(flight) = flight {
+            assert!(flight.attempt <= self.last_attempt && flight.sent <= now, "flights lie in the past");
+        }
+        assert!(self.deadline().is_none_or(|at| at > Moment(0)), "deadlines are moments");
+    }
+
+    fn asked(
+        &mut self,
+        now: Moment,
+        flight: Flight,
+        mut line: Line,
+        outcome: Outcome,
+        out: &mut Vec<Output>,
+    ) -> Phase {
+        match outcome {
+            Outcome::Answered(Reply::Granted { token }) => {
+                let ends = lease_end(flight.sent, self.terms.ttl_ms);
+                if now >= ends.minus(self.margin_ms()) {
+                    // The answer took as long as the lease. The hold is ours: ask again and begin it anew.
+                    return self.ask(now, line, out);
+                }
+                out.push(Output::Tell(Notice::Granted { token }));
+                let renew_at = self.renew_at(flight.sent);
+                Phase::Held { token, ends, renew_at, flight: None, warned: false, stop: None }
+            }
+            Outcome::Answered(Reply::Queued { head, standing }) => {
+                line = Line { place: Some(flight), head, standing, failures: 0, ..line };
+                Phase::Waiting { ask_at: self.look_at(now, &line), line }
+            }
+            Outcome::Answered(Reply::Busy { standing }) => Self::end(End::Busy(standing), out),
+            Outcome::Answered(Reply::Full) => Self::end(End::Full, out),
+            Outcome::Refused => self.leave_line(now, line, End::Refused, out),
+            Outcome::Unknown | Outcome::Answered(_) | Outcome::NotRun => {
+                let did_not_run = matches!(outcome, Outcome::NotRun | Outcome::Answered(Reply::Stale));
+                if !did_not_run {
+                    line = line.after(flight);
+                }
+                if line.failures == 0 {
+                    line.failing_since = flight.sent;
+                }
+                line.failures += 1;
+                let patience_ms = if line.place.is_some() { self.terms.place_ms } else { PATIENCE_MS };
+                if now.since(line.failing_since) >= patience_ms {
+                    return self.leave_line(now, line, End::Unreachable, out);
+                }
+                Phase::Waiting { ask_at: now.plus(self.backoff_ms(line.failures)), line }
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Moment, line: Line, out: &mut Vec<Output>) -> Phase {
+        let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
+        let attempt = Attempt(self.last_attempt.0 + 1);
+        let request =
+            Request::Ask { owner: self.owner, ttl_ms, guard_ms, place_ms, attempt, not_after: None };
+        Phase::Asking { flight: self.send(now, request, out), line }
+    }
+
+    /// The lock was handed over. The rest of the place is the lease, until the renewal that leaves now sets it right.
+    fn take_over(&mut self, now: Moment, token: Token, ends: Moment, out: &mut Vec<Output>) -> Phase {
+        out.push(Output::Tell(Notice::Granted { token }));
+        self.renew(now, token, ends, None, out)
+    }
+
+    fn renew(
+        &mut self,
+        now: Moment,
+        token: Token,
+        ends: Moment,
+        stop: Option<String>,
+        out: &mut Vec<Output>,
+    ) -> Phase {
+        let Terms { ttl_ms, guard_ms, .. } = self.terms;
+        let flight = self.send(now, Request::Renew { owner: self.owner, ttl_ms, guard_ms }, out);
+        // A renewal may shorten a lease, and its answer may be lost: believe the shorter one from now on.
+        let ends = ends.min(lease_end(now, ttl_ms));
+        Phase::Held { token, ends, renew_at: Moment::NEVER, flight: Some(flight), warned: false, stop }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn asked_to_stop(
+        &mut self,
+        token: Token,
+        ends: Moment,
+        flight: Option<Flight>,
+        warned: bool,
+        stop: Option<String>,
+        by: String,
+        out: &mut Vec<Output>,
+    ) -> Phase {
+        if stop.is_none() {
+            out.push(Output::Tell(Notice::Lost(Lost::Asked { by: by.clone() })));
+        }
+        let stop = stop.or(Some(by));
+        Phase::Held { token, ends, renew_at: Moment::NEVER, flight, warned, stop }
+    }
+
+    fn leave_line(&mut self, now: Moment, line: Line, end: End, out: &mut Vec<Output>) -> Phase {
+        out.push(Output::Tell(Notice::Ended(end.clone())));
+        if line.place.is_none() && line.doubt_until <= now {
+            return Phase::Ended(end);
+        }
+        self.leave(now, None, line.doubt_until, out)
+    }
+
+    fn leave(
+        &mut self,
+        now: Moment,
+        held_until: Option<Moment>,
+        doubt_until: Moment,
+        out: &mut Vec<Output>,
+    ) -> Phase {
+        let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
+        let flight = self.send(now, Request::Release { owner: self.owner }, out);
+        let gone_by = now.max(doubt_until).plus(ttl_ms.max(place_ms)).plus(guard_ms);
+        Phase::Leaving {
+            flight: Some(flight),
+            retry_at: Moment::NEVER,
+            first_sent: now,
+            copies: 1,
+            held_until,
+            doubt_until,
+            gone_by,
+        }
+    }
+
+    fn end(end: End, out: &mut Vec<Output>) -> Phase {
+        out.push(Output::Tell(Notice::Ended(end.clone())));
+        Phase::Ended(end)
+    }
+
+    fn send(&mut self, now: Moment, request: Request, out: &mut Vec<Output>) -> Flight {
+        self.last_attempt.0 += 1;
+        let flight = Flight { attempt: self.last_attempt, sent: now };
+        out.push(Output::Send { attempt: flight.attempt, request });
+        flight
+    }
+
+    fn margin_ms(&self) -> u64 {
+        margin_ms(self.terms.ttl_ms)
+    }
+
+    /// A third of the lease after the last one was asked for, give or take a tenth.
+    fn renew_at(&self, sent: Moment) -> Moment {
+        if !self.terms.renew {
+            return Moment::NEVER;
+        }
+        let third = self.terms.ttl_ms / 3;
+        sent.plus(self.jitter(third - third / 10, third + third / 10))
+    }
+
+    /// When a waiter looks at the lock again. Whoever waits for a message looks too: messages may be lost.
+    fn look_at(&self, now: Moment, line: &Line) -> Moment {
+        let keep_place_ms = self.terms.place_ms / 3;
+        let look_ms = match (&line.standing, line.head) {
+            (None, true) => self.jitter(50, 250),
+            (None, false) => self.jitter(1000, 2000),
+            (Some(standing), true) if standing.quiet => {
+                let poll_ms = self.jitter(50, 250);
+                standing.free_in_ms.map_or(poll_ms, |free_in_ms| poll_ms.min(free_in_ms + 1))
+            }
+            (Some(Standing { free_in_ms, .. }), true) => {
+                let poll_ms = self.jitter(HEAD_LOOKS_MS * 9 / 10, HEAD_LOOKS_MS);
+                free_in_ms.map_or(poll_ms, |free_in_ms| poll_ms.min(free_in_ms + 1))
+            }
+            // Everybody looks when the hold has ended: the first in line may be dead.
+            (Some(Standing { free_in_ms, .. }), false) => {
+                free_in_ms.map_or(keep_place_ms, |free_in_ms| free_in_ms + self.jitter(100, 400))
+            }
+        };
+        now.plus(look_ms.min(self.jitter(keep_place_ms - keep_place_ms / 10, keep_place_ms)).max(1))
+    }
+
+    fn backoff_ms(&self, failures: u32) -> u64 {
+        let most = (50 << failures.min(5)).min(1000);
+        self.jitter(most / 2, most)
+    }
+
+    /// A number in `low..=high` that differs between owners and attempts, so that a crowd does not move in step.
+    fn jitter(&self, low: u64, high: u64) -> u64 {
+        // splitmix64, Steele, Lea, Flood 2014
+        let mut z = (self.owner.secret as u64)
+            .wrapping_add(u64::from(self.last_attempt.0).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        low + (z ^ (z >> 31)) % (high - low + 1)
+    }
+}
+
+impl Line {
+    fn new(give_up_at: Moment) -> Self {
+        Self {
+            give_up_at,
+            place: None,
+            head: false,
+            standing: None,
+            failures: 0,
+            failing_since: Moment(0),
+            doubt_until: Moment(0),
+        }
+    }
+
+    /// The line after an ask whose fate is unknown.
+    fn after(self, flight: Flight) -> Self {
+        Self { doubt_until: self.doubt_until.max(flight.sent.plus(ASK_WINDOW_MS)), ..self }
+    }
+
+    /// The end of the lease that a hand-over naming `attempt` brings; `None` if that is not an ask that refreshed
+    /// our place, or if less than a third of the place is left. The store carried that ask out after it was sent,
+    /// so the hold outlives this moment.
+    fn lease_of(
+        &self,
+        attempt: Attempt,
+        flight: Option<Flight>,
+        place_ms: u64,
+        now: Moment,
+    ) -> Option<Moment> {
+        let ask = [flight, self.place].into_iter().flatten().find(|ask| ask.attempt == attempt)?;
+        let ends = lease_end(ask.sent, place_ms);
+        (ends.since(now) >= place_ms / 3).then_some(ends)
+    }
+}
