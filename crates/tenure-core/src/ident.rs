@@ -276,7 +276,8 @@ mod tests {
 
     #[test]
     fn only_the_canonical_text_is_an_owner() {
-        let owner = Owner { holder: HolderId { process: ProcessId(1), serial: 1 }, secret: 0xabcd }.to_string();
+        let owner =
+            Owner { holder: HolderId { process: ProcessId(1), serial: 1 }, secret: 0xabcd }.to_string();
         for bad in [
             String::new(),
             owner.replace(".1-", ".01-"),

@@ -1,1 +1,65 @@
-//! placeholder
+//! A distributed lock that tells the truth.
+//!
+//! A caller holds a lock for a *tenure*: a lease with an end that it can see, a fencing token that it can pass on,
+//! and a signal before the end.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! // "file:" locks on this host, "redis://127.0.0.1" on many.
+//! let tenure = tenure::Client::connect("memory:").await?;
+//!
+//! let lock = tenure.lock("orders:42").ttl(Duration::from_secs(30)).wait(Duration::from_secs(10));
+//! let guard = lock.acquire().await?;           // first come, first served
+//! assert!(guard.holds());                      // asks the clock, not the network
+//! let fence = guard.fence();                   // larger than that of every earlier holder
+//! # assert!(fence > 0);
+//! guard.release().await?;
+//!
+//! // The template: released on return, error and panic; dropped when the lock is lost.
+//! lock.with(async |lease| { /* work */ lease.fence() }).await?;
+//! # Ok(()) }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! # What it promises
+//!
+//! - At most one guard of a lock [`holds`](Lease::holds) at any moment, as long as the store keeps what it has
+//!   answered and clocks run at rates that differ by less than 1 %.
+//! - The holder learns of a loss ([`Lease::lost`]) before anybody else can hold.
+//! - [`Lease::fence`] grows with every grant, even over a store that lost its data, so that the resource behind the
+//!   lock can refuse a holder that was stopped for too long. No lock alone can protect it from that.
+//! - Nobody frees or extends a lock that is not theirs. A dropped future or guard leaves nothing behind.
+//! - Waiters are served in the order in which they came, with one message for each hand-over.
+//!
+//! # The map
+//!
+//! [`Client`] connects and makes [`Lock`]s; a [`Lock`] is taken as a [`Guard`], which derefs to its [`Lease`].
+//! Errors are one small type for each operation. What is decided, and when, is in `tenure-core`; what each store
+//! survives is in `docs/guarantees.md`.
+//!
+//! # Why not just `SET key token NX PX`?
+//!
+//! It excludes, and Tenure speaks it on the wire, but it leaves open: when the holder must stop, who is next, what a
+//! lost answer means, and what happens to a write of a holder that overslept.
+#![forbid(unsafe_code)]
+
+mod client;
+mod driver;
+mod error;
+mod guard;
+mod inspect;
+mod lock;
+mod telemetry;
+
+pub use client::{Builder, Client, InspectError};
+pub use driver::LeaseState;
+pub use error::{
+    AcquireError, BadInput, ConnectError, ExtendError, Forked, ReleaseError, Released, StopError, WithError,
+};
+pub use guard::{Guard, Lease};
+pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, span};
+pub use lock::Lock;
+pub use tenure_core::{BadName, HolderId, Lost, Moment};
+pub use tenure_engine::{Engine, Fault, FaultKind};

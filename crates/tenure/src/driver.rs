@@ -1,0 +1,487 @@
+//! Feeds claims and carries out their orders. Holds no `if` about locks: what happens is decided in
+//! [`tenure_core::Claim`], what a store does in its engine.
+//!
+//! Whoever acquires carries the first ask in its own task, so that a free lock costs one round trip and no hop
+//! between tasks. Everything later (asking again, renewing, releasing a dropped guard) is carried by one background
+//! task for all claims of the client, in batches.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_core::{
+    Attempt, Claim, End, HolderId, Input, Lost, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request,
+    Terms, Token, lease,
+};
+use tenure_engine::{
+    Answer, Card, CardHold, CardWait, Engine, Fault, Letter, boottime, random_owner, unix_ms,
+};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::telemetry;
+
+/// How old a hold or a wait must be to show on the card of its process: short ones cost nothing.
+const ON_CARD_AFTER_MS: u64 = 1000;
+
+/// The most holds, and the most waits, that a card shows.
+const ON_CARD_MAX: usize = 1000;
+
+/// How often a card is looked at, and how often it is refreshed although nothing changed.
+const CARD_EVERY: Duration = Duration::from_secs(1);
+const CARD_REFRESH_MS: u64 = 20_000;
+
+/// What is known of a lease at this moment. Changes are announced through [`crate::Lease::watch`].
+#[derive(Clone, Debug)]
+pub struct LeaseState {
+    /// From this moment on (milliseconds of `CLOCK_BOOTTIME`) the holder must not act as holder any more, unless
+    /// a renewal moves it. The end of the lease less a margin.
+    pub valid_until: Moment,
+    /// A renewal failed or is late; more tries follow until `valid_until`.
+    pub at_risk: bool,
+    /// The holder must stop, and why.
+    pub lost: Option<Lost>,
+    pub(crate) stage: Stage,
+    /// Why the last request got no answer.
+    pub(crate) fault: Option<Arc<Fault>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Wanting,
+    Held(Token),
+    Over(End),
+}
+
+/// A request of a claim, to be carried.
+pub(crate) struct Errand {
+    serial: u32,
+    attempt: Attempt,
+    name: Name,
+    request: Request,
+    limit_ms: u64,
+}
+
+struct Entry {
+    claim: Claim,
+    name: Name,
+    note: Option<Arc<str>>,
+    view: watch::Sender<LeaseState>,
+    /// As registered in [`Table::deadlines`].
+    deadline: Option<Moment>,
+    since: Moment,
+    since_unix_ms: u64,
+    renewed_unix_ms: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<u32, Entry>,
+    deadlines: BTreeSet<(Moment, u32)>,
+    /// The background task sleeps until then at the latest.
+    asleep_until: Option<Moment>,
+    card: Posted,
+}
+
+#[derive(Default)]
+struct Posted {
+    /// The claims on the card that was posted last, and whether they held.
+    shown: Vec<(u32, bool)>,
+    at: Moment,
+}
+
+pub(crate) struct Driver {
+    pub(crate) engine: Arc<dyn Engine>,
+    /// Fork without exec makes a copy of this driver in another process; it must not act.
+    pid: u32,
+    next_serial: AtomicU32,
+    table: Mutex<Table>,
+    errands: mpsc::UnboundedSender<Vec<Errand>>,
+    wake: Arc<Notify>,
+    about: Card,
+    announce_at_once: bool,
+}
+
+impl Driver {
+    /// Starts the background task on the current runtime.
+    pub(crate) fn start(engine: Arc<dyn Engine>, about: Card, announce_at_once: bool) -> Arc<Self> {
+        let (errands, inbox) = mpsc::unbounded_channel();
+        let wake = Arc::new(Notify::new());
+        let driver = Arc::new(Self {
+            engine: engine.clone(),
+            pid: std::process::id(),
+            next_serial: AtomicU32::new(1),
+            table: Mutex::default(),
+            errands,
+            wake: wake.clone(),
+            about,
+            announce_at_once,
+        });
+        let ear = Arc::downgrade(&driver);
+        engine.listen(Arc::new(move |letter| {
+            if let Some(driver) = ear.upgrade() {
+                driver.hear(letter);
+            }
+        }));
+        tokio::spawn(background(Arc::downgrade(&driver), engine, inbox, wake));
+        driver
+    }
+
+    pub(crate) fn forked(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    /// Enters a new claim that has not asked yet.
+    pub(crate) fn enter(
+        &self,
+        name: &Name,
+        terms: Terms,
+        note: Option<Arc<str>>,
+    ) -> (u32, watch::Receiver<LeaseState>) {
+        let mut table = self.table();
+        let serial = loop {
+            let serial = self.next_serial.fetch_add(1, Relaxed);
+            if !table.entries.contains_key(&serial) {
+                break serial;
+            }
+        };
+        let owner = random_owner(HolderId { process: self.engine.process(), serial });
+        let (view, watcher) = watch::channel(LeaseState {
+            valid_until: Moment(0),
+            at_risk: false,
+            lost: None,
+            stage: Stage::Wanting,
+            fault: None,
+        });
+        let entry = Entry {
+            claim: Claim::new(owner, terms),
+            name: name.clone(),
+            note,
+            view,
+            deadline: None,
+            since: boottime(),
+            since_unix_ms: unix_ms(),
+            renewed_unix_ms: 0,
+        };
+        table.entries.insert(serial, entry);
+        (serial, watcher)
+    }
+
+    /// Feeds one input and returns what has to be carried. A claim that is over or gone ignores it.
+    pub(crate) fn step(&self, serial: u32, input: Input) -> Vec<Errand> {
+        let mut table = self.table();
+        let errands = table.step(serial, boottime(), input);
+        let earliest = table.deadlines.first().map(|(at, _)| *at);
+        // The background task finds out by itself that a deadline went away; only earlier ones must wake it.
+        if earliest.is_some_and(|at| table.asleep_until.is_none_or(|asleep| at < asleep)) {
+            table.asleep_until = earliest;
+            self.wake.notify_one();
+        }
+        errands
+    }
+
+    /// Feeds one input from where nothing can be awaited: the background task carries what follows.
+    pub(crate) fn post(&self, serial: u32, input: Input) {
+        let errands = self.step(serial, input);
+        if !errands.is_empty() {
+            // Fails only when the runtime is gone: then nothing can be sent, and the lease ends by itself.
+            let _ = self.errands.send(errands);
+        }
+    }
+
+    /// Feeds one input and carries what follows in the caller's own task. Returns the last answer.
+    ///
+    /// Cancel safe: what was under way counts as unknown, and the background task goes on.
+    pub(crate) async fn carry_inline(&self, serial: u32, input: Input) -> Option<Answer> {
+        let mut errands = self.step(serial, input);
+        let mut last = None;
+        while let Some(errand) = errands.pop() {
+            let mut flight = Flight { driver: self, serial, attempt: Some(errand.attempt) };
+            let limit = Duration::from_millis(errand.limit_ms);
+            let answer = self.engine.call(&errand.name, &errand.request, limit).await;
+            flight.attempt = None;
+            errands.extend(self.land(serial, errand.attempt, &answer));
+            last = Some(answer);
+        }
+        last
+    }
+
+    /// Tells a claim what became of its request.
+    fn land(&self, serial: u32, attempt: Attempt, answer: &Answer) -> Vec<Errand> {
+        let outcome = match answer {
+            Ok(reply) => Outcome::Answered(reply.clone()),
+            Err(fault) => {
+                telemetry::fault(fault.kind);
+                if let Some(entry) = self.table().entries.get(&serial) {
+                    let told = Fault { kind: fault.kind, what: fault.to_string(), hint: "", source: None };
+                    entry.view.send_modify(|state| state.fault = Some(Arc::new(told)));
+                }
+                fault.outcome()
+            }
+        };
+        self.step(serial, Input::Reply { attempt, outcome })
+    }
+
+    fn hear(&self, letter: Letter) {
+        let Letter { owner, message, .. } = letter;
+        if self.forked() || !self.is_ours(&owner) {
+            return;
+        }
+        self.post(owner.holder.serial, Input::Message(message));
+    }
+
+    fn is_ours(&self, owner: &Owner) -> bool {
+        self.table().entries.get(&owner.holder.serial).is_some_and(|entry| entry.claim.owner() == owner)
+    }
+
+    /// Does this claim hold at this moment?
+    pub(crate) fn holds(&self, serial: u32, token: Token) -> bool {
+        let held = self.table().entries.get(&serial).and_then(|entry| entry.claim.holds(boottime()));
+        held == Some(token)
+    }
+
+    /// By when the store has freed the lock of a claim that is leaving.
+    pub(crate) fn gone_by(&self, serial: u32) -> Option<Moment> {
+        match self.table().entries.get(&serial)?.claim.phase() {
+            Phase::Leaving { gone_by, .. } => Some(*gone_by),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn holder(&self, serial: u32) -> HolderId {
+        HolderId { process: self.engine.process(), serial }
+    }
+
+    /// Gives everything back: for the end of a client. The claims that are not over yet.
+    pub(crate) fn release_all(&self) -> usize {
+        let serials: Vec<u32> = self.table().entries.keys().copied().collect();
+        for serial in &serials {
+            self.post(*serial, Input::Release);
+        }
+        self.table().entries.len()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.table().entries.is_empty()
+    }
+
+    /// Feeds `Tick` to every claim whose time has come.
+    fn tick(&self) -> Vec<Errand> {
+        let mut table = self.table();
+        let now = boottime();
+        let due: Vec<u32> =
+            table.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, serial)| *serial).collect();
+        due.into_iter().flat_map(|serial| table.step(serial, now, Input::Tick)).collect()
+    }
+
+    /// How long the background task may sleep.
+    fn sleep(&self) -> Duration {
+        let mut table = self.table();
+        let now = boottime();
+        let next = table.deadlines.first().map(|(at, _)| *at);
+        table.asleep_until = next;
+        let ms = next.map_or(u64::MAX, |at| at.since(now));
+        Duration::from_millis(ms.min(60_000))
+    }
+
+    /// The card to post now, if there is anything new to tell.
+    fn card(&self) -> Option<Card> {
+        let mut table = self.table();
+        let now = boottime();
+        let on_card_after_ms = if self.announce_at_once { 0 } else { ON_CARD_AFTER_MS };
+        let mut shown: Vec<(&u32, &Entry)> =
+            table.entries.iter().filter(|(_, entry)| now.since(entry.since) >= on_card_after_ms).collect();
+        shown.sort_by_key(|(serial, entry)| (entry.since, **serial));
+        let held = |entry: &Entry| matches!(entry.claim.phase(), Phase::Held { .. });
+        let gist: Vec<(u32, bool)> = shown.iter().map(|(serial, entry)| (**serial, held(entry))).collect();
+        let fresh = now.since(table.card.at) < CARD_REFRESH_MS;
+        if gist == table.card.shown && (fresh || gist.is_empty()) {
+            return None;
+        }
+        let mut card = self.about.clone();
+        for (serial, entry) in shown {
+            let holder = self.holder(*serial).to_string();
+            let name = entry.name.to_string();
+            match entry.claim.phase() {
+                Phase::Held { token, .. } if card.holds.len() < ON_CARD_MAX => card.holds.push(CardHold {
+                    name,
+                    holder,
+                    fence: token.0,
+                    since_ms: entry.since_unix_ms,
+                    renewed_ms: entry.renewed_unix_ms,
+                    ttl_ms: entry.claim.terms().ttl_ms,
+                    cmd: entry.note.as_deref().map(str::to_owned),
+                }),
+                Phase::Asking { .. } | Phase::Waiting { .. } if card.waits.len() < ON_CARD_MAX => {
+                    card.waits.push(CardWait { name, holder, since_ms: entry.since_unix_ms });
+                }
+                _ => {}
+            }
+        }
+        table.card = Posted { shown: gist, at: now };
+        Some(card)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing below panics half-way through a change, so a poisoned table is still whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn step(&mut self, serial: u32, now: Moment, input: Input) -> Vec<Errand> {
+        let Some(entry) = self.entries.get_mut(&serial) else { return Vec::new() };
+        let mut outputs = Vec::new();
+        entry.claim.step(now, input, &mut outputs);
+        entry.claim.check(now);
+        let mut errands = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Send { attempt, request } => errands.push(Errand {
+                    serial,
+                    attempt,
+                    name: entry.name.clone(),
+                    request,
+                    limit_ms: lease::call_limit_ms(entry.claim.terms().ttl_ms),
+                }),
+                Output::Tell(notice) => entry.tell(now, notice),
+            }
+        }
+        entry.show_renewal();
+        let deadline = entry.claim.deadline();
+        let over = matches!(entry.claim.phase(), Phase::Ended(_));
+        if deadline != entry.deadline {
+            if let Some(at) = entry.deadline {
+                self.deadlines.remove(&(at, serial));
+            }
+            if let Some(at) = deadline {
+                self.deadlines.insert((at, serial));
+            }
+            entry.deadline = deadline;
+        }
+        if over {
+            self.entries.remove(&serial);
+        }
+        errands
+    }
+}
+
+impl Entry {
+    fn tell(&mut self, now: Moment, notice: Notice) {
+        telemetry::notice(&self.name, self.claim.owner().holder, now.since(self.since), &notice);
+        match notice {
+            Notice::Granted { token } => {
+                self.since = now;
+                self.since_unix_ms = unix_ms();
+                self.renewed_unix_ms = self.since_unix_ms;
+                self.view.send_modify(|state| state.stage = Stage::Held(token));
+            }
+            Notice::AtRisk => self.view.send_modify(|state| state.at_risk = true),
+            Notice::Lost(lost) => self.view.send_modify(|state| {
+                state.lost.get_or_insert(lost);
+            }),
+            Notice::Ended(end) => self.view.send_modify(|state| state.stage = Stage::Over(end)),
+        }
+    }
+
+    /// Shows a lease that began anew.
+    fn show_renewal(&mut self) {
+        let Some(valid_until) = self.claim.valid_until() else { return };
+        let renewed = self.view.send_if_modified(|state| {
+            let moved = state.valid_until != valid_until;
+            if moved {
+                state.at_risk &= valid_until < state.valid_until;
+                state.valid_until = valid_until;
+            }
+            moved
+        });
+        if renewed {
+            self.renewed_unix_ms = unix_ms();
+        }
+    }
+}
+
+/// A request under way in a future that may be dropped. A claim waits for each of its requests, so somebody has to
+/// say when no answer will come.
+struct Flight<'a> {
+    driver: &'a Driver,
+    serial: u32,
+    attempt: Option<Attempt>,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt
+            && !self.driver.forked()
+        {
+            self.driver.post(self.serial, Input::Reply { attempt, outcome: Outcome::Unknown });
+        }
+    }
+}
+
+/// Sleeps to the next deadline, ticks, carries. Ends when the driver is gone and its last errands are carried.
+async fn background(
+    driver: Weak<Driver>,
+    engine: Arc<dyn Engine>,
+    mut inbox: mpsc::UnboundedReceiver<Vec<Errand>>,
+    wake: Arc<Notify>,
+) {
+    let mut cards = tokio::time::interval(CARD_EVERY);
+    cards.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let sleep = driver.upgrade().map_or(Duration::from_secs(60), |driver| driver.sleep());
+        tokio::select! {
+            errands = inbox.recv() => {
+                let Some(mut errands) = errands else { return };
+                // What has gathered meanwhile travels together.
+                while let Ok(more) = inbox.try_recv() {
+                    errands.extend(more);
+                }
+                carry(&driver, &engine, errands);
+            }
+            () = tokio::time::sleep(sleep) => {
+                let errands = driver.upgrade().map(|driver| driver.tick());
+                carry(&driver, &engine, errands.unwrap_or_default());
+            }
+            () = wake.notified() => {}
+            _ = cards.tick() => {
+                if let Some(card) = driver.upgrade().and_then(|driver| driver.card()) {
+                    let engine = engine.clone();
+                    tokio::spawn(async move {
+                        if let Err(fault) = engine.post(&card).await {
+                            tracing::debug!(%fault, "the card of this process could not be posted");
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Carries errands in a task of its own, one batch for each time limit, so that the clock is never kept waiting.
+fn carry(driver: &Weak<Driver>, engine: &Arc<dyn Engine>, errands: Vec<Errand>) {
+    let mut batches: BTreeMap<u64, Vec<Errand>> = BTreeMap::new();
+    for errand in errands {
+        batches.entry(errand.limit_ms).or_default().push(errand);
+    }
+    for (limit_ms, batch) in batches {
+        let (driver, engine) = (driver.clone(), engine.clone());
+        tokio::spawn(async move {
+            let limit = Duration::from_millis(limit_ms);
+            let (ids, calls): (Vec<_>, Vec<_>) = batch
+                .into_iter()
+                .map(|errand| ((errand.serial, errand.attempt), (errand.name, errand.request)))
+                .unzip();
+            let started = boottime();
+            let answers = engine.call_many(&calls, limit).await;
+            telemetry::batch(calls.len(), boottime().since(started));
+            let Some(driver) = driver.upgrade() else { return };
+            for ((serial, attempt), answer) in ids.into_iter().zip(answers) {
+                let errands = driver.land(serial, attempt, &answer);
+                if !errands.is_empty() {
+                    let _ = driver.errands.send(errands);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,201 @@
+//! One small error type for each operation. Each says what happened, why, and what to do next.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{BadName, Lost, Moment};
+use tenure_engine::Fault;
+
+use crate::inspect::Holder;
+
+/// No connection to a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL is not one that this build understands.
+    #[error(
+        "{0:?} is no address of a lock store; use file:, file:/path, memory:, redis://host:port/db, rediss://.. or unix:/path"
+    )]
+    BadUrl(String),
+    /// The build lacks the engine for this URL.
+    #[error("this build has no engine for {scheme}; build the `tenure` crate with feature `{feature}`")]
+    NotBuilt {
+        /// The scheme of the URL.
+        scheme: String,
+        /// The feature of the `tenure` crate that brings it.
+        feature: &'static str,
+    },
+    /// There is no tokio runtime here.
+    #[error("there is no tokio runtime here; call this from within one (for example under #[tokio::main])")]
+    NoRuntime,
+    /// The store is out of reach or refuses.
+    #[error(transparent)]
+    Backend(#[from] Fault),
+}
+
+/// What the caller asked for is impossible; nothing was sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadInput {
+    /// The name of the lock.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The length of the lease.
+    #[error("a ttl of {0:?} is outside 100 ms to 24 h")]
+    Ttl(Duration),
+    /// How long to wait.
+    #[error("a wait of {0:?} is longer than 365 days; say wait_forever() to wait without a limit")]
+    Wait(Duration),
+    /// Who asks a holder to stop.
+    #[error("{0:?} as the name of who asks is longer than 120 bytes or has control characters")]
+    By(String),
+}
+
+/// The lock was not acquired.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Nothing was sent.
+    #[error(transparent)]
+    BadInput(#[from] BadInput),
+    /// Somebody else holds the lock, and the call does not wait.
+    #[error("{0}")]
+    Busy(Box<Holder>),
+    /// The caller's wait is over.
+    #[error("waited {waited:?}; {holder}")]
+    WaitElapsed {
+        /// Who holds at the end of it.
+        holder: Box<Holder>,
+        /// How long the caller was ready to wait.
+        waited: Duration,
+    },
+    /// Too many wait already.
+    #[error("10000 others wait for this lock already; try again later")]
+    Full,
+    /// The store is out of reach, or refuses. Nothing is held; whatever was asked is taken back in the background.
+    #[error("{0}")]
+    Backend(Arc<Fault>),
+    /// The grant's fencing token is more than a minute ahead of this machine's clock, so either clock is badly
+    /// wrong. The lock was given back.
+    #[error(
+        "the store granted fencing token {token}, {ahead:?} ahead of this machine's clock; set the clocks right"
+    )]
+    ClockAhead {
+        /// The token, in microseconds since 1970.
+        token: u64,
+        /// How far ahead.
+        ahead: Duration,
+    },
+    /// This process is a forked copy of the one that connected.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// This process is a copy, made by fork without exec, of the one that connected: it shares sockets with it and must
+/// not use them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this process is a forked copy of the one that connected; connect anew after a fork")]
+pub struct Forked;
+
+/// How a release went well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Released {
+    /// False: the answer to the first copy of the release was lost, and by the time of the next copy somebody else
+    /// held. The first copy left before the lease's end, so nobody overlapped.
+    pub confirmed: bool,
+}
+
+/// How a release did not go well.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock was not ours any more. Somebody else may have worked at the same time: what was written under the
+    /// lock without its fencing token has to be looked at.
+    #[error(
+        "the lock was not ours any more when it was released; somebody else may have held it at the same time"
+    )]
+    NotHeld,
+    /// No answer yet. The release is repeated in the background; the lock is free after `free_in` at the latest.
+    #[error(
+        "no answer to the release yet; it is repeated in the background, and the lock is free in {free_in:?} at the latest"
+    )]
+    Unknown {
+        /// How long it can take.
+        free_in: Duration,
+    },
+    /// This process is a forked copy.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// A lease could not be given another length.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// Nothing was sent.
+    #[error(transparent)]
+    BadInput(#[from] BadInput),
+    /// The lock is not held any more.
+    #[error("the lock is not held any more ({})", why(.0))]
+    Lost(Lost),
+    /// No answer. The lease still ends when it did; automatic renewal goes on with the new length.
+    #[error("the lease could not be extended: {0}")]
+    Unknown(Arc<Fault>),
+    /// This process is a forked copy.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+/// Work under a lock did not end well. `T` is what the closure returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithError<T> {
+    /// The closure did not run.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The lock was lost while the closure ran; its future was dropped at that moment.
+    #[error("the lock was lost while the work ran ({})", why(.0))]
+    Lost(Lost),
+    /// The closure ended, but the lock was not ours any more when it was released: somebody else may have worked
+    /// at the same time.
+    #[error("the work ended, but the lock was not ours any more by then")]
+    Overlapped(T),
+}
+
+/// A holder could not be asked to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// Nothing was sent.
+    #[error(transparent)]
+    BadInput(#[from] BadInput),
+    /// That holder does not hold the lock (any more).
+    #[error("{0} does not hold this lock; see who does with `tenure inspect NAME`")]
+    NotHolder(tenure_core::HolderId),
+    /// The store is out of reach or refuses.
+    #[error(transparent)]
+    Backend(#[from] Fault),
+}
+
+fn why(lost: &Lost) -> Why<'_> {
+    Why(lost)
+}
+
+/// Says in words why a lock was lost.
+pub(crate) struct Why<'a>(pub(crate) &'a Lost);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Lost::Expired => f.write_str("no renewal was answered before the lease ended"),
+            Lost::Taken => f.write_str("the store says that it belongs to somebody else or nobody"),
+            Lost::Asked { by } => write!(f, "{by} asked to stop"),
+        }
+    }
+}
+
+/// Milliseconds from `now` to `at`.
+pub(crate) fn until(now: Moment, at: Moment) -> Duration {
+    Duration::from_millis(at.since(now))
+}

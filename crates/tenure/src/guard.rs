@@ -1,0 +1,214 @@
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{End, HolderId, Input, Lost, Moment, Name, Reply, Token};
+use tenure_engine::{Fault, boottime};
+use tokio::sync::watch;
+
+use crate::driver::{Driver, LeaseState, Stage};
+use crate::error::{ExtendError, Forked, ReleaseError, Released, until};
+use crate::lock::checked_ttl;
+
+/// How long [`Guard::release`] waits for an answer.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A lock that is held, as the work under it sees it: it can be asked and watched, but not released. Clones look
+/// at the same lease.
+#[derive(Clone)]
+pub struct Lease {
+    driver: Arc<Driver>,
+    serial: u32,
+    name: Name,
+    token: Token,
+    view: watch::Receiver<LeaseState>,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        serial: u32,
+        name: Name,
+        token: Token,
+        view: watch::Receiver<LeaseState>,
+    ) -> Self {
+        Self { driver, serial, name, token, view }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The fencing token: larger than that of every earlier holder of this lock. Pass it to whatever the lock
+    /// protects, and have it refuse smaller ones than it has seen.
+    pub fn fence(&self) -> u64 {
+        self.token.0
+    }
+
+    /// The public id of this acquisition, as `tenure inspect` shows it.
+    pub fn holder(&self) -> HolderId {
+        self.driver.holder(self.serial)
+    }
+
+    /// May the caller act as holder at this moment? Reads the clock, asks nobody, and is right after any pause.
+    pub fn holds(&self) -> bool {
+        !self.driver.forked() && self.driver.holds(self.serial, self.token)
+    }
+
+    /// The moment until which [`Lease::holds`] is true, unless a renewal moves it: milliseconds of
+    /// `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
+    pub fn deadline(&self) -> Moment {
+        self.view.borrow().valid_until
+    }
+
+    /// How much is left until [`Lease::deadline`].
+    pub fn remaining(&self) -> Duration {
+        until(boottime(), self.deadline())
+    }
+
+    /// Resolves when the holder must stop, with the reason: before anybody else can hold the lock, as long as the
+    /// store keeps its word. Never resolves on a lock that was released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only watches.
+    pub async fn lost(&self) -> Lost {
+        let mut view = self.view.clone();
+        loop {
+            if let Some(lost) = view.borrow_and_update().lost.clone() {
+                return lost;
+            }
+            if view.changed().await.is_err() {
+                // The claim is over: released. A last look, then there is nothing left to lose.
+                let lost = view.borrow().lost.clone();
+                match lost {
+                    Some(lost) => return lost,
+                    None => std::future::pending().await,
+                }
+            }
+        }
+    }
+
+    /// The state of the lease, and a way to wait for changes.
+    pub fn watch(&self) -> watch::Receiver<LeaseState> {
+        self.view.clone()
+    }
+
+    /// Begins the lease anew with another length, which renewals keep. Returns the new [`Lease::deadline`].
+    ///
+    /// # Cancel safety
+    /// The store may have begun the new lease or not; automatic renewal goes on with the new length.
+    pub async fn extend(&self, ttl: Duration) -> Result<Moment, ExtendError> {
+        let ttl_ms = checked_ttl(ttl)?;
+        if self.driver.forked() {
+            return Err(Forked.into());
+        }
+        let lost =
+            |lease: &Self| ExtendError::Lost(lease.view.borrow().lost.clone().unwrap_or(Lost::Expired));
+        if !self.holds() {
+            return Err(lost(self));
+        }
+        match self.driver.carry_inline(self.serial, Input::Extend { ttl_ms }).await {
+            Some(Ok(Reply::Renewed)) => Ok(self.deadline()),
+            Some(Err(fault)) => Err(ExtendError::Unknown(Arc::new(fault))),
+            _ => Err(lost(self)),
+        }
+    }
+
+    /// A file that makes the lock last as long as anybody has it open: pass it to a child process, and the lock
+    /// is not free before the child and all of its children are gone. `None` where the store cannot see processes.
+    pub fn job_file(&self) -> Result<Option<OwnedFd>, Fault> {
+        self.driver.engine.job_file(self.holder())
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("holder", &self.holder())
+            .field("fence", &self.fence())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A held lock. Released by [`Guard::release`], or in the background when dropped.
+///
+/// Two guards of one process exclude each other like any others.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
+pub struct Guard {
+    lease: Lease,
+    released: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self { lease, released: false }
+    }
+
+    /// The lease of this guard, to be cloned into the work.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Gives the lock back, to the first in line if anybody waits. Waits up to five seconds for an answer; without
+    /// one the release is repeated in the background until the lease is over.
+    ///
+    /// # Cancel safety
+    /// The lock is given back in any case; only the answer is lost.
+    pub async fn release(mut self) -> Result<Released, ReleaseError> {
+        self.released = true;
+        let Lease { driver, serial, view, .. } = &mut self.lease;
+        if driver.forked() {
+            return Err(Forked.into());
+        }
+        driver.carry_inline(*serial, Input::Release).await;
+        let over = async {
+            loop {
+                if let Stage::Over(end) = &view.borrow_and_update().stage {
+                    return end.clone();
+                }
+                if view.changed().await.is_err() {
+                    return match &view.borrow().stage {
+                        Stage::Over(end) => end.clone(),
+                        _ => End::Released { confirmed: false },
+                    };
+                }
+            }
+        };
+        match tokio::time::timeout(RELEASE_PATIENCE, over).await {
+            Ok(End::Released { confirmed }) => Ok(Released { confirmed }),
+            Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(boottime(), by) }),
+            Ok(_) => Err(ReleaseError::NotHeld),
+            Err(_) => {
+                let gone_by = driver.gone_by(*serial).unwrap_or_else(boottime);
+                Err(ReleaseError::Unknown { free_in: until(boottime(), gone_by) })
+            }
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&self.lease).finish()
+    }
+}
+
+/// Never blocks, works on any thread and while unwinding: the background task sends the release.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.released && !self.lease.driver.forked() {
+            self.lease.driver.post(self.lease.serial, Input::Release);
+        }
+    }
+}

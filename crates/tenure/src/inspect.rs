@@ -1,0 +1,373 @@
+//! What people want to know of a lock: who holds it, since when, until when, who waits.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Serialize;
+use tenure_core::{HolderId, Name, ProcessId, Standing};
+use tenure_engine::{Card, Engine, Fault, unix_ms};
+
+/// The most processes whose cards one inspection reads.
+const CARDS_MAX: usize = 20;
+
+/// Who holds a lock, as far as can be known. Displays as a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The name of the lock.
+    pub name: String,
+    /// The holder's public id; `None` if the lock is free by now or a foreign client holds it.
+    pub id: Option<HolderId>,
+    /// What lies under the name if a client holds it that does not speak Tenure: its type.
+    pub foreign: Option<String>,
+    /// `user@host`, once the process has told of itself.
+    pub who: Option<String>,
+    /// Its process number.
+    pub pid: Option<u32>,
+    /// What it runs.
+    pub cmd: Option<String>,
+    /// Since when, in milliseconds since 1970.
+    pub since_unix_ms: Option<u64>,
+    /// When the lease ends unless renewed, from now.
+    pub lease_ends_in_ms: Option<u64>,
+    /// When the lock is free at the latest unless renewed, from now.
+    pub free_in_ms: Option<u64>,
+    /// How many wait.
+    pub waiting: usize,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' ", self.name)?;
+        match (&self.foreign, &self.id) {
+            (Some(kind), _) => write!(f, "is held by a client that does not speak Tenure ({kind})")?,
+            (None, None) => return write!(f, "is free at this moment, but others come first"),
+            (None, Some(id)) => match &self.who {
+                Some(who) => {
+                    write!(f, "is held by {}", printable(who))?;
+                    match (self.pid, &self.cmd) {
+                        (Some(pid), Some(cmd)) => write!(f, " (pid {pid}, {})", printable(cmd))?,
+                        (Some(pid), None) => write!(f, " (pid {pid})")?,
+                        _ => {}
+                    }
+                }
+                None => write!(f, "is held by {id}")?,
+            },
+        }
+        if let Some(since_ms) = self.since_unix_ms {
+            let held_ms = unix_ms().saturating_sub(since_ms);
+            write!(f, " since {} ({})", clock_time(since_ms), span(held_ms))?;
+        }
+        match (self.lease_ends_in_ms, self.free_in_ms) {
+            (Some(0), Some(free_in_ms)) => {
+                write!(f, "; its lease is over, free in {} at the latest", span(free_in_ms))?
+            }
+            (Some(ends_in_ms), _) => write!(f, "; lease ends in {} unless renewed", span(ends_in_ms))?,
+            (None, _) => write!(f, "; it has no end of its own")?,
+        }
+        match self.waiting {
+            0 => Ok(()),
+            waiting => write!(f, "; {waiting} waiting"),
+        }
+    }
+}
+
+/// Text of others as it may be written to a terminal: control characters and direction marks escaped.
+pub fn printable(text: &str) -> String {
+    let hostile = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if hostile(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
+}
+
+/// A span of time in words: `850ms`, `24s`, `3m12s`, `2h5m`.
+pub fn span(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..60_000 => format!("{}s", ms / 1000),
+        60_000..3_600_000 => format!("{}m{}s", ms / 60_000, ms / 1000 % 60),
+        _ => format!("{}h{}m", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// The time of day in UTC, as RFC 3339.
+fn clock_time(unix_ms: u64) -> String {
+    jiff::Timestamp::from_millisecond(unix_ms as i64).map_or_else(
+        |_| "unknown".to_owned(),
+        |at| format!("{:.0}", at.round(jiff::Unit::Second).unwrap_or(at)),
+    )
+}
+
+/// One lock, as `tenure inspect --json` prints it. Fields are only ever added.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Format of this row: 1.
+    pub v: u32,
+    /// The name.
+    pub name: String,
+    /// Always `exclusive` so far.
+    pub mode: &'static str,
+    /// Whether it can be had.
+    pub state: State,
+    /// The holder's fencing token.
+    pub fence: Option<u64>,
+    /// The length of the holder's lease.
+    pub ttl_ms: Option<u64>,
+    /// When the lease ends unless renewed.
+    pub expires_in_ms: Option<u64>,
+    /// When the lock is free at the latest unless renewed.
+    pub free_in_ms: Option<u64>,
+    /// What lies under the name if it isn't Tenure's.
+    pub foreign: Option<String>,
+    /// Who asked the holder to stop.
+    pub stop_asked_by: Option<String>,
+    /// Who holds.
+    pub holder: Option<HolderRow>,
+    /// The first 100 who wait, in order.
+    pub waiters: Vec<WaiterRow>,
+    /// How many wait in all.
+    pub waiting: usize,
+    /// When this was read (RFC 3339, UTC).
+    pub as_of: String,
+    /// The store, without secrets.
+    pub scope: String,
+}
+
+/// Whether a lock can be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum State {
+    /// Yes.
+    Free,
+    /// Somebody holds it.
+    Held,
+    /// The holder's lease is over; the store keeps the lock a little longer, to be safe.
+    Ending,
+    /// A client holds it that does not speak Tenure.
+    Foreign,
+    /// The holder is gone, but processes of its job still run.
+    Orphaned,
+}
+
+/// The holder in an [`Inspection`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct HolderRow {
+    /// Public id.
+    pub id: String,
+    /// Account.
+    pub user: Option<String>,
+    /// Machine.
+    pub host: Option<String>,
+    /// Process number.
+    pub pid: Option<u32>,
+    /// What it runs.
+    pub cmd: Option<String>,
+    /// Why, in the holder's words; not used so far.
+    pub reason: Option<String>,
+    /// Labels; not used so far.
+    pub labels: HashMap<String, String>,
+    /// Since when (RFC 3339, UTC).
+    pub since: Option<String>,
+    /// When the lease was last renewed, as of the holder's last card.
+    pub renewed: Option<String>,
+    /// Its version of Tenure.
+    pub version: Option<String>,
+}
+
+/// A waiter in an [`Inspection`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct WaiterRow {
+    /// Public id.
+    pub id: String,
+    /// Account.
+    pub user: Option<String>,
+    /// Machine.
+    pub host: Option<String>,
+    /// Process number.
+    pub pid: Option<u32>,
+    /// How long it waits.
+    pub waited_ms: Option<u64>,
+    /// 1 is next.
+    pub place: usize,
+}
+
+impl Inspection {
+    /// Nobody holds it and nobody waits.
+    pub fn is_free(&self) -> bool {
+        self.state == State::Free && self.waiting == 0
+    }
+}
+
+pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspection, Fault> {
+    let look = engine.look(name).await?;
+    let standing = look.snapshot.standing;
+    let holder = standing.and_then(|standing| standing.holder);
+    let mut cards: HashMap<ProcessId, Option<Card>> = HashMap::new();
+    let ids = holder.into_iter().chain(look.snapshot.waiters.iter().map(|waiter| waiter.holder));
+    for id in ids {
+        if cards.len() < CARDS_MAX && !cards.contains_key(&id.process) {
+            cards.insert(id.process, engine.card(id.process).await?);
+        }
+    }
+    let card = |id: HolderId| cards.get(&id.process).and_then(Option::as_ref);
+    let state = match standing {
+        None => State::Free,
+        Some(_) if look.orphaned => State::Orphaned,
+        Some(Standing { holder: None, .. }) => State::Foreign,
+        Some(Standing { lease_ends_in_ms: Some(0), .. }) => State::Ending,
+        Some(_) => State::Held,
+    };
+    let fence = standing.and_then(|standing| standing.token).map(|token| token.0);
+    let ttl_ms = holder.and_then(|id| hold_on(card(id)?, id)).map(|hold| hold.ttl_ms);
+    let waiters = look.snapshot.waiters.iter().enumerate().map(|(at, waiter)| {
+        let id = waiter.holder.to_string();
+        let card = card(waiter.holder);
+        let since_ms =
+            card.and_then(|card| card.waits.iter().find(|wait| wait.holder == id)).map(|wait| wait.since_ms);
+        WaiterRow {
+            user: card.map(|card| card.user.clone()),
+            host: card.map(|card| card.host.clone()),
+            pid: card.map(|card| card.pid),
+            waited_ms: since_ms.map(|since_ms| unix_ms().saturating_sub(since_ms)),
+            place: at + 1,
+            id,
+        }
+    });
+    Ok(Inspection {
+        v: 1,
+        name: name.to_string(),
+        mode: "exclusive",
+        state,
+        fence,
+        ttl_ms,
+        expires_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms),
+        free_in_ms: standing.and_then(|standing| standing.free_in_ms),
+        foreign: look.foreign,
+        stop_asked_by: look.snapshot.stop,
+        holder: holder.map(|id| holder_row(id, card(id), fence)),
+        waiters: waiters.collect(),
+        waiting: look.snapshot.waiting,
+        as_of: clock_time(unix_ms()),
+        scope: engine.scope(),
+    })
+}
+
+fn hold_on(card: &Card, id: HolderId) -> Option<&tenure_engine::CardHold> {
+    let id = id.to_string();
+    card.holds.iter().find(|hold| hold.holder == id)
+}
+
+fn holder_row(id: HolderId, card: Option<&Card>, fence: Option<u64>) -> HolderRow {
+    let hold = card.and_then(|card| hold_on(card, id));
+    // A fencing token is the store's clock in microseconds unless that clock had stepped back.
+    let since_ms = hold.map(|hold| hold.since_ms).or(fence.map(|fence| fence / 1000));
+    HolderRow {
+        id: id.to_string(),
+        user: card.map(|card| card.user.clone()),
+        host: card.map(|card| card.host.clone()),
+        pid: card.map(|card| card.pid),
+        cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.map(|card| card.cmd.clone())),
+        reason: None,
+        labels: HashMap::new(),
+        since: since_ms.map(clock_time),
+        renewed: hold.map(|hold| clock_time(hold.renewed_ms)),
+        version: card.map(|card| card.version.clone()),
+    }
+}
+
+/// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.
+pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<Standing>) -> Holder {
+    let look = engine.look(name).await.unwrap_or_default();
+    let standing = look.snapshot.standing.or(standing);
+    let id = standing.and_then(|standing| standing.holder);
+    let card = match id {
+        Some(id) => engine.card(id.process).await.ok().flatten(),
+        None => None,
+    };
+    let foreign = match standing {
+        Some(Standing { holder: None, .. }) => {
+            Some(look.foreign.unwrap_or_else(|| "unknown type".to_owned()))
+        }
+        _ => None,
+    };
+    let hold = id.and_then(|id| hold_on(card.as_ref()?, id));
+    let token_ms = standing.and_then(|standing| standing.token).map(|token| token.0 / 1000);
+    Holder {
+        name: name.to_string(),
+        id,
+        foreign,
+        who: card.as_ref().map(|card| format!("{}@{}", card.user, card.host)),
+        pid: card.as_ref().map(|card| card.pid),
+        cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.as_ref().map(|card| card.cmd.clone())),
+        since_unix_ms: hold.map(|hold| hold.since_ms).or(token_ms),
+        lease_ends_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms),
+        free_in_ms: standing.and_then(|standing| standing.free_in_ms),
+        waiting: look.snapshot.waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_reads_as_a_sentence() {
+        let now = unix_ms();
+        let holder = Holder {
+            name: "mail".to_owned(),
+            id: "0000000000001.1".parse().ok(),
+            foreign: None,
+            who: Some("deploy@web-2".to_owned()),
+            pid: Some(4121),
+            cmd: Some("php\u{1b}[31m".to_owned()),
+            since_unix_ms: Some(now - 192_000),
+            lease_ends_in_ms: Some(24_500),
+            free_in_ms: Some(27_500),
+            waiting: 2,
+        };
+        let text = holder.to_string();
+        assert!(
+            text.starts_with("'mail' is held by deploy@web-2 (pid 4121, php\\u{1b}[31m) since "),
+            "{text}"
+        );
+        assert!(text.ends_with("(3m12s); lease ends in 24s unless renewed; 2 waiting"), "{text}");
+    }
+
+    #[test]
+    fn a_foreign_holder_without_an_end_is_told_as_such() {
+        let holder = Holder {
+            name: "x".to_owned(),
+            id: None,
+            foreign: Some("string".to_owned()),
+            who: None,
+            pid: None,
+            cmd: None,
+            since_unix_ms: None,
+            lease_ends_in_ms: None,
+            free_in_ms: None,
+            waiting: 0,
+        };
+        assert_eq!(
+            holder.to_string(),
+            "'x' is held by a client that does not speak Tenure (string); it has no end of its own"
+        );
+    }
+
+    #[test]
+    fn spans_are_short() {
+        let words = [850, 24_000, 192_000, 7_500_000].map(span);
+        assert_eq!(words, ["850ms", "24s", "3m12s", "2h5m"]);
+    }
+}

@@ -1,0 +1,276 @@
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
+use tenure_core::{End, Input, Name, Terms, Token};
+use tenure_engine::unix_ms;
+use tokio::sync::watch;
+
+use crate::client::Client;
+use crate::driver::{LeaseState, Stage};
+use crate::error::{AcquireError, BadInput, Forked, WithError};
+use crate::guard::{Guard, Lease};
+use crate::inspect::Holder;
+
+/// The lease of a lock without a setting of its own.
+const TTL_DEFAULT: Duration = Duration::from_secs(30);
+
+/// How long `acquire` waits without a setting of its own.
+const WAIT_DEFAULT: Duration = Duration::from_secs(30);
+
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How far a token may be ahead of this machine's clock.
+const AHEAD_MAX: Duration = Duration::from_secs(60);
+
+/// A lock by name, and how to take it. Made by [`Client::lock`]; can be used many times.
+#[derive(Clone, Debug)]
+#[must_use = "a lock is taken by `acquire`, `try_acquire` or `with`"]
+pub struct Lock {
+    client: Client,
+    name: String,
+    ttl: Duration,
+    wait: Option<Duration>,
+    renew: bool,
+    note: Option<Arc<str>>,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            ttl: TTL_DEFAULT,
+            wait: Some(WAIT_DEFAULT),
+            renew: true,
+            note: None,
+        }
+    }
+
+    /// The length of the lease, 100 ms to 24 h; 30 s otherwise. It is renewed every third of it, so the work may
+    /// take longer: it is how long others wait after a crash.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`Lock::acquire`] waits in the queue; 30 s otherwise.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// [`Lock::acquire`] waits until the lock is free, however long.
+    pub fn wait_forever(mut self) -> Self {
+        self.wait = None;
+        self
+    }
+
+    /// Don't renew: the lease ends after one `ttl` unless [`Lease::extend`] is called.
+    pub fn without_renewal(mut self) -> Self {
+        self.renew = false;
+        self
+    }
+
+    /// What is done under the lock, for people who inspect it.
+    pub fn note(mut self, note: &str) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// Waits for the lock, first come first served, and takes it.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tenure = tenure::Client::connect("memory:").await?;
+    /// let guard = tenure.lock("orders:42").acquire().await?;
+    /// println!("write with fencing token {}", guard.fence());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue, and gives back a lock that was granted meanwhile.
+    pub async fn acquire(&self) -> Result<Guard, AcquireError> {
+        self.claim(PLACE_MS).await
+    }
+
+    /// Takes the lock if it is free and nobody waits for it. Busy is not an error.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
+        match self.take(0).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Failure::Ended(End::Busy(_), _)) => Ok(None),
+            Err(failure) => Err(self.explain(failure).await),
+        }
+    }
+
+    /// Takes the lock if it is free and nobody waits for it; otherwise the error says who holds it, which costs
+    /// another round trip.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn acquire_now(&self) -> Result<Guard, AcquireError> {
+        self.claim(0).await
+    }
+
+    /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work`
+    /// returns is returned as it is) and on panic. If the lock is lost meanwhile, the future of `work` is dropped
+    /// at its next `await`: whatever it spawned or has written already is beyond reach, which is what the fencing
+    /// token is for.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let tenure = tenure::Client::connect("memory:").await?;
+    /// let sum = tenure.lock("books").with(async |lease| lease.fence() % 2 + 1).await?;
+    /// # assert!(sum > 0); Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work and gives the lock back.
+    pub async fn with<F, Fut, T>(&self, work: F) -> Result<T, WithError<T>>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let value = tokio::select! {
+            biased;
+            lost = guard.lost() => return Err(WithError::Lost(lost)),
+            value = work(guard.lease().clone()) => value,
+        };
+        match guard.release().await {
+            Err(crate::ReleaseError::NotHeld) => Err(WithError::Overlapped(value)),
+            Ok(_) | Err(_) => Ok(value),
+        }
+    }
+
+    async fn claim(&self, place_ms: u64) -> Result<Guard, AcquireError> {
+        match self.take(place_ms).await {
+            Ok(guard) => Ok(guard),
+            Err(failure) => Err(self.explain(failure).await),
+        }
+    }
+
+    async fn take(&self, place_ms: u64) -> Result<Guard, Failure> {
+        let name = Name::new(&self.name).map_err(BadInput::Name)?;
+        let terms = self.terms(place_ms)?;
+        let driver = &self.client.driver;
+        if driver.forked() {
+            return Err(Failure::Early(Forked.into()));
+        }
+        let (serial, mut view) = driver.enter(&name, terms, self.note.clone());
+        let mut wish = Wish { client: &self.client, serial, fulfilled: false };
+        let token = tokio::select! {
+            biased;
+            () = async {
+                driver.carry_inline(serial, Input::Acquire).await;
+                std::future::pending().await
+            } => unreachable!("the ask alone decides nothing"),
+            decided = decided(&mut view) => decided?,
+        };
+        wish.fulfilled = true;
+        let lease = Lease::new(self.client.driver.clone(), serial, name, token, view);
+        let guard = Guard::new(lease);
+        let ahead = Duration::from_micros(token.0).saturating_sub(Duration::from_millis(unix_ms()));
+        if ahead > AHEAD_MAX {
+            return Err(Failure::Early(AcquireError::ClockAhead { token: token.0, ahead }));
+        }
+        Ok(guard)
+    }
+
+    fn terms(&self, place_ms: u64) -> Result<Terms, BadInput> {
+        let ttl_ms = checked_ttl(self.ttl)?;
+        if let Some(wait) = self.wait
+            && wait > WAIT_MAX
+        {
+            return Err(BadInput::Wait(wait));
+        }
+        Ok(Terms {
+            ttl_ms,
+            guard_ms: self.client.driver.engine.guard_ms(ttl_ms),
+            place_ms,
+            wait_ms: self.wait.map(|wait| wait.as_millis() as u64).filter(|_| place_ms > 0),
+            renew: self.renew,
+        })
+    }
+
+    /// Puts a claim's end into words, with what can be known of the holder.
+    async fn explain(&self, failure: Failure) -> AcquireError {
+        let (end, fault) = match failure {
+            Failure::Early(error) => return error,
+            Failure::Ended(end, fault) => (end, fault),
+        };
+        match end {
+            End::Busy(standing) => AcquireError::Busy(Box::new(self.holder(standing).await)),
+            End::WaitElapsed(standing) => AcquireError::WaitElapsed {
+                holder: Box::new(self.holder(standing).await),
+                waited: self.wait.unwrap_or_default(),
+            },
+            End::Full => AcquireError::Full,
+            _ => AcquireError::Backend(fault.unwrap_or_else(|| {
+                Arc::new(tenure_engine::Fault::unknown("the wish for the lock was given up"))
+            })),
+        }
+    }
+
+    async fn holder(&self, standing: Option<tenure_core::Standing>) -> Holder {
+        let name = Name::new(&self.name).expect("a name that was sent was checked");
+        crate::inspect::holder(&*self.client.driver.engine, &name, standing).await
+    }
+}
+
+pub(crate) fn checked_ttl(ttl: Duration) -> Result<u64, BadInput> {
+    match u64::try_from(ttl.as_millis()) {
+        Ok(ttl_ms @ TTL_MS_MIN..=TTL_MS_MAX) => Ok(ttl_ms),
+        _ => Err(BadInput::Ttl(ttl)),
+    }
+}
+
+/// Why there is no guard.
+enum Failure {
+    Early(AcquireError),
+    Ended(End, Option<Arc<tenure_engine::Fault>>),
+}
+
+impl From<BadInput> for Failure {
+    fn from(bad: BadInput) -> Self {
+        Self::Early(bad.into())
+    }
+}
+
+/// Waits until a claim holds or is over.
+async fn decided(view: &mut watch::Receiver<LeaseState>) -> Result<Token, Failure> {
+    loop {
+        let state = view.borrow_and_update().clone();
+        match state.stage {
+            Stage::Held(token) => return Ok(token),
+            Stage::Over(end) => return Err(Failure::Ended(end, state.fault)),
+            Stage::Wanting => {
+                if view.changed().await.is_err() {
+                    return Err(Failure::Ended(End::Cancelled, state.fault));
+                }
+            }
+        }
+    }
+}
+
+/// The wish for a lock: dropped unfulfilled, it is taken back.
+struct Wish<'a> {
+    client: &'a Client,
+    serial: u32,
+    fulfilled: bool,
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        if !self.fulfilled && !self.client.driver.forked() {
+            self.client.driver.post(self.serial, Input::Release);
+        }
+    }
+}
