@@ -136,7 +136,7 @@ pub struct Flight {
 }
 
 /// What a caller in line remembers.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
     give_up_at: Moment,
     /// The last ask that was answered with a place.
@@ -148,6 +148,38 @@ pub struct Line {
     failing_since: Moment,
     /// Until then an ask whose fate is unknown may still be carried out.
     doubt_until: Moment,
+}
+
+/// What a holder remembers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Held {
+    token: Token,
+    /// The end of the lease, and how long before it the holder stops.
+    ends: Moment,
+    margin_ms: u64,
+    /// When to renew; never while a renewal is under way.
+    renew_at: Moment,
+    flight: Option<Flight>,
+    /// [`Notice::AtRisk`] was told since the last renewal.
+    warned: bool,
+    /// Who asked the holder to stop.
+    stop: Option<String>,
+}
+
+/// What a caller remembers that is done.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Leaving {
+    flight: Option<Flight>,
+    /// When to send another copy of the release; never while one is under way.
+    retry_at: Moment,
+    first_sent: Moment,
+    copies: u32,
+    /// The end of the lease that is given up; `None`: the caller never held.
+    held_until: Option<Moment>,
+    /// Until then an ask whose fate is unknown may still be carried out.
+    doubt_until: Moment,
+    /// By then the store has freed the lock by itself.
+    gone_by: Moment,
 }
 
 /// Where a claim stands.
@@ -170,20 +202,7 @@ pub enum Phase {
         line: Line,
     },
     /// The caller holds.
-    Held {
-        /// Its fencing token.
-        token: Token,
-        /// The end of the lease.
-        ends: Moment,
-        /// When to renew; never while a renewal is under way.
-        renew_at: Moment,
-        /// The renewal under way.
-        flight: Option<Flight>,
-        /// [`Notice::AtRisk`] was told since the last renewal.
-        warned: bool,
-        /// Who asked the holder to stop.
-        stop: Option<String>,
-    },
+    Held(Held),
     /// The caller held, and must not act any more. The key in the store stays until the caller is done or its TTL
     /// ends: whoever works on in spite of the loss is not joined by the next holder before that.
     Lost {
@@ -191,22 +210,7 @@ pub enum Phase {
         ends: Moment,
     },
     /// The caller is done; the store has to learn it.
-    Leaving {
-        /// The release under way.
-        flight: Option<Flight>,
-        /// When to send another copy.
-        retry_at: Moment,
-        /// When the first copy left.
-        first_sent: Moment,
-        /// Copies so far.
-        copies: u32,
-        /// The end of the lease that the caller gives up; `None`: it never held.
-        held_until: Option<Moment>,
-        /// Until then an ask whose fate is unknown may still be carried out.
-        doubt_until: Moment,
-        /// By then the store has freed the lock by itself.
-        gone_by: Moment,
-    },
+    Leaving(Leaving),
     /// Over.
     Ended(End),
 }
@@ -253,7 +257,7 @@ impl Claim {
             (Phase::Asking { flight, line }, Input::Reply { attempt, outcome })
                 if attempt == flight.attempt =>
             {
-                self.asked(now, flight, line, outcome, out)
+                self.asked(now, flight, line, &outcome, out)
             }
             (Phase::Asking { flight, line }, Input::Message(Message::Granted { token, attempt })) => {
                 match line.lease_of(attempt, Some(flight), self.terms.place_ms, now) {
@@ -292,127 +296,75 @@ impl Claim {
             (Phase::Waiting { line, .. }, Input::Release) => self.leave_line(now, line, End::Cancelled, out),
 
             // ── holding ─────────────────────────────────────────────────────────────────────────────────────
-            (Phase::Held { ends, .. }, Input::Tick) if now >= ends.minus(self.margin_ms()) => {
+            (Phase::Held(held), Input::Tick) if now >= held.valid_until() => {
                 out.push(Output::Tell(Notice::Lost(Lost::Expired)));
-                Phase::Lost { ends }
+                Phase::Lost { ends: held.ends }
             }
-            (Phase::Held { token, ends, renew_at, stop, .. }, Input::Tick) if now >= renew_at => {
-                self.renew(now, token, ends, stop, out)
-            }
-            (Phase::Held { token, ends, renew_at, flight, warned: false, stop }, Input::Tick)
-                if now >= ends.minus(2 * self.margin_ms()) =>
-            {
-                out.push(Output::Tell(Notice::AtRisk));
-                Phase::Held { token, ends, renew_at, flight, warned: true, stop }
-            }
-            (
-                Phase::Held { token, ends, flight: Some(flight), warned, stop, .. },
-                Input::Reply { attempt, outcome },
-            ) if attempt == flight.attempt => {
+            (Phase::Held(held), Input::Tick) if now >= held.renew_at => self.renew(now, held, out),
+            (Phase::Held(held), Input::Tick) if now >= held.warn_at() => Phase::Held(held.at_risk(out)),
+            (Phase::Held(held), Input::Reply { attempt, outcome }) if held.awaits(attempt) => {
                 match outcome {
-                    Outcome::Answered(Reply::Renewed) => Phase::Held {
-                        token,
-                        ends: lease_end(flight.sent, self.terms.ttl_ms),
-                        renew_at: self.renew_at(flight.sent),
-                        flight: None,
-                        warned: false,
-                        stop,
-                    },
+                    Outcome::Answered(Reply::Renewed) => self.renewed(held),
                     Outcome::Answered(Reply::Stopping { by }) => {
-                        self.asked_to_stop(token, ends, None, warned, stop, by, out)
+                        Phase::Held(Held { flight: None, ..held }.asked_to_stop(by, out))
                     }
                     Outcome::Answered(Reply::NotHeld) => {
                         out.push(Output::Tell(Notice::Lost(Lost::Taken)));
-                        Phase::Lost { ends }
+                        Phase::Lost { ends: held.ends }
                     }
                     // Without an answer the end of the lease does not move. There is time for two more tries.
                     Outcome::Answered(_) | Outcome::Unknown | Outcome::NotRun | Outcome::Refused => {
-                        if !warned {
-                            out.push(Output::Tell(Notice::AtRisk));
-                        }
-                        let renew_at =
-                            if stop.is_some() { Moment::NEVER } else { now.plus(self.terms.ttl_ms / 12) };
-                        Phase::Held { token, ends, renew_at, flight: None, warned: true, stop }
+                        let again = now.plus(self.terms.ttl_ms / 12);
+                        let renew_at = if held.stop.is_some() { Moment::NEVER } else { again };
+                        Phase::Held(Held { flight: None, renew_at, ..held.at_risk(out) })
                     }
                 }
             }
-            (Phase::Held { token, ends, flight, warned, stop, .. }, Input::Message(Message::Stop { by })) => {
-                self.asked_to_stop(token, ends, flight, warned, stop, by, out)
+            (Phase::Held(held), Input::Message(Message::Stop { by })) => {
+                Phase::Held(held.asked_to_stop(by, out))
             }
-            (Phase::Held { token, ends, stop, .. }, Input::Extend { ttl_ms })
-                if now < ends.minus(self.margin_ms()) =>
-            {
+            (Phase::Held(held), Input::Extend { ttl_ms }) if now < held.valid_until() => {
                 self.terms.ttl_ms = ttl_ms;
-                self.renew(now, token, ends, stop, out)
+                self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
-            (Phase::Held { ends, .. } | Phase::Lost { ends }, Input::Release) => {
+            (Phase::Held(Held { ends, .. }) | Phase::Lost { ends }, Input::Release) => {
                 self.leave(now, Some(ends), Moment(0), out)
             }
 
             // ── leaving ─────────────────────────────────────────────────────────────────────────────────────
-            (
-                Phase::Leaving {
-                    flight: Some(flight),
-                    first_sent,
-                    copies,
-                    held_until,
-                    doubt_until,
-                    gone_by,
-                    ..
-                },
-                Input::Reply { attempt, outcome },
-            ) if attempt == flight.attempt => {
-                let again = |retry_at| Phase::Leaving {
-                    flight: None,
-                    retry_at,
-                    first_sent,
-                    copies,
-                    held_until,
-                    doubt_until,
-                    gone_by,
-                };
-                match (outcome, held_until) {
+            (Phase::Leaving(leaving), Input::Reply { attempt, outcome }) if leaving.awaits(attempt) => {
+                match (outcome, leaving.held_until) {
                     (Outcome::Answered(Reply::Released), Some(_)) => {
-                        Self::end(End::Released { confirmed: true }, out)
+                        end(End::Released { confirmed: true }, out)
                     }
-                    // Released: the ask had been carried out, so there is no doubt left.
-                    (Outcome::Answered(Reply::Released), None) => Phase::Ended(End::Cancelled),
-                    (Outcome::Answered(_), None) if now < doubt_until => again(doubt_until),
-                    (Outcome::Answered(_), None) => Phase::Ended(End::Cancelled),
-                    (Outcome::Answered(_), Some(ends)) if copies == 1 || first_sent >= ends => {
-                        Self::end(End::NotHeld, out)
+                    (Outcome::Answered(_), Some(ends))
+                        if leaving.copies == 1 || leaving.first_sent >= ends =>
+                    {
+                        end(End::NotHeld, out)
                     }
-                    (Outcome::Answered(_), Some(_)) => Self::end(End::Released { confirmed: false }, out),
-                    (Outcome::Refused, Some(_)) => Self::end(End::ReleaseUnknown { by: gone_by }, out),
-                    (Outcome::Refused, None) => Phase::Ended(End::Cancelled),
-                    (Outcome::Unknown | Outcome::NotRun, _) => again(now.plus(self.backoff_ms(copies))),
+                    (Outcome::Answered(_), Some(_)) => end(End::Released { confirmed: false }, out),
+                    (Outcome::Refused, Some(_)) => end(End::ReleaseUnknown { by: leaving.gone_by }, out),
+                    // The ask may still be on its way. Had it been carried out, the answer were `Released`.
+                    (Outcome::Answered(Reply::NotHeld), None) if now < leaving.doubt_until => {
+                        Phase::Leaving(Leaving { flight: None, retry_at: leaving.doubt_until, ..leaving })
+                    }
+                    (Outcome::Answered(_) | Outcome::Refused, None) => Phase::Ended(End::Cancelled),
+                    (Outcome::Unknown | Outcome::NotRun, _) => {
+                        let retry_at = now.plus(self.backoff_ms(leaving.copies));
+                        Phase::Leaving(Leaving { flight: None, retry_at, ..leaving })
+                    }
                 }
             }
-            (Phase::Leaving { held_until, gone_by, .. }, Input::Tick) if now >= gone_by => match held_until {
-                Some(_) => Self::end(End::ReleaseUnknown { by: gone_by }, out),
+            (Phase::Leaving(leaving), Input::Tick) if now >= leaving.gone_by => match leaving.held_until {
+                Some(_) => end(End::ReleaseUnknown { by: leaving.gone_by }, out),
                 None => Phase::Ended(End::Cancelled),
             },
-            (
-                Phase::Leaving {
-                    flight: None,
-                    retry_at,
-                    first_sent,
-                    copies,
-                    held_until,
-                    doubt_until,
-                    gone_by,
-                },
-                Input::Tick,
-            ) if now >= retry_at => Phase::Leaving {
-                flight: Some(self.send(now, Request::Release { owner: self.owner }, out)),
-                retry_at: Moment::NEVER,
-                first_sent,
-                copies: copies + 1,
-                held_until,
-                doubt_until,
-                gone_by,
-            },
+            (Phase::Leaving(leaving), Input::Tick) if now >= leaving.retry_at => {
+                let flight = Some(self.send(now, Request::Release { owner: self.owner }, out));
+                let copies = leaving.copies + 1;
+                Phase::Leaving(Leaving { flight, copies, retry_at: Moment::NEVER, ..leaving })
+            }
 
             // ── everything else is late, early or a repetition ──────────────────────────────────────────────
             (Phase::Idle, Input::Release) => Phase::Ended(End::Cancelled),
@@ -426,11 +378,8 @@ impl Claim {
             Phase::Idle | Phase::Lost { .. } | Phase::Ended(_) => Moment::NEVER,
             Phase::Asking { line, .. } => line.give_up_at,
             Phase::Waiting { ask_at, line } => line.give_up_at.min(*ask_at),
-            Phase::Held { ends, renew_at, warned, .. } => {
-                let margins = if *warned { 1 } else { 2 };
-                ends.minus(margins * self.margin_ms()).min(*renew_at)
-            }
-            Phase::Leaving { retry_at, gone_by, .. } => (*gone_by).min(*retry_at),
+            Phase::Held(held) => held.valid_until().min(held.warn_at()).min(held.renew_at),
+            Phase::Leaving(leaving) => leaving.gone_by.min(leaving.retry_at),
         };
         (at < Moment::NEVER).then_some(at)
     }
@@ -438,7 +387,7 @@ impl Claim {
     /// May the caller act as holder at `now`? Right even if nothing has run for a minute.
     pub fn holds(&self, now: Moment) -> Option<Token> {
         match &self.phase {
-            Phase::Held { token, .. } if self.valid_until().is_some_and(|end| now < end) => Some(*token),
+            Phase::Held(held) if now < held.valid_until() => Some(held.token),
             _ => None,
         }
     }
@@ -446,7 +395,7 @@ impl Claim {
     /// The moment from which [`Claim::holds`] answers no, unless a renewal moves it.
     pub fn valid_until(&self) -> Option<Moment> {
         match &self.phase {
-            Phase::Held { ends, .. } => Some(ends.minus(self.margin_ms())),
+            Phase::Held(held) => Some(held.valid_until()),
             _ => None,
         }
     }
@@ -458,24 +407,23 @@ impl Claim {
     pub fn check(&self, now: Moment) {
         let flight = match &self.phase {
             Phase::Asking { flight, .. } => Some(*flight),
-            Phase::Held { flight, ends, renew_at, .. } => {
+            Phase::Held(held) => {
                 assert!(
-                    *ends <= lease_end(now, self.terms.ttl_ms.max(self.terms.place_ms)),
+                    held.ends <= lease_end(now, self.terms.ttl_ms.max(self.terms.place_ms)),
                     "no belief reaches further than a lease sent just now"
                 );
-                assert!(flight.is_none() || *renew_at == Moment::NEVER, "one renewal at a time");
-                *flight
+                assert!(held.flight.is_none() || held.renew_at == Moment::NEVER, "one renewal at a time");
+                held.flight
             }
-            Phase::Leaving { flight, copies, .. } => {
-                assert!(*copies > 0, "who leaves has said so");
-                *flight
+            Phase::Leaving(leaving) => {
+                assert!(leaving.copies > 0, "who leaves has said so");
+                leaving.flight
             }
             _ => None,
         };
         if let Some(flight) = flight {
             assert!(flight.attempt <= self.last_attempt && flight.sent <= now, "flights lie in the past");
         }
-        assert!(self.deadline().is_none_or(|at| at > Moment(0)), "deadlines are moments");
     }
 
     fn asked(
@@ -483,26 +431,37 @@ impl Claim {
         now: Moment,
         flight: Flight,
         mut line: Line,
-        outcome: Outcome,
+        outcome: &Outcome,
         out: &mut Vec<Output>,
     ) -> Phase {
-        match outcome {
+        match *outcome {
             Outcome::Answered(Reply::Granted { token }) => {
                 let ends = lease_end(flight.sent, self.terms.ttl_ms);
-                if now >= ends.minus(self.margin_ms()) {
+                let margin_ms = margin_ms(self.terms.ttl_ms);
+                if now >= ends.minus(margin_ms) {
                     // The answer took as long as the lease. The hold is ours: ask again and begin it anew.
                     return self.ask(now, line, out);
                 }
                 out.push(Output::Tell(Notice::Granted { token }));
                 let renew_at = self.renew_at(flight.sent);
-                Phase::Held { token, ends, renew_at, flight: None, warned: false, stop: None }
+                Phase::Held(Held {
+                    token,
+                    ends,
+                    margin_ms,
+                    renew_at,
+                    flight: None,
+                    warned: false,
+                    stop: None,
+                })
             }
             Outcome::Answered(Reply::Queued { head, standing }) => {
                 line = Line { place: Some(flight), head, standing, failures: 0, ..line };
                 Phase::Waiting { ask_at: self.look_at(now, &line), line }
             }
-            Outcome::Answered(Reply::Busy { standing }) => Self::end(End::Busy(standing), out),
-            Outcome::Answered(Reply::Full) => Self::end(End::Full, out),
+            Outcome::Answered(Reply::Busy { standing }) => {
+                self.leave_line(now, line, End::Busy(standing), out)
+            }
+            Outcome::Answered(Reply::Full) => self.leave_line(now, line, End::Full, out),
             Outcome::Refused => self.leave_line(now, line, End::Refused, out),
             Outcome::Unknown | Outcome::Answered(_) | Outcome::NotRun => {
                 let did_not_run = matches!(outcome, Outcome::NotRun | Outcome::Answered(Reply::Stale));
@@ -533,40 +492,38 @@ impl Claim {
     /// The lock was handed over. The rest of the place is the lease, until the renewal that leaves now sets it right.
     fn take_over(&mut self, now: Moment, token: Token, ends: Moment, out: &mut Vec<Output>) -> Phase {
         out.push(Output::Tell(Notice::Granted { token }));
-        self.renew(now, token, ends, None, out)
+        let margin_ms = margin_ms(self.terms.ttl_ms);
+        let held =
+            Held { token, ends, margin_ms, renew_at: Moment::NEVER, flight: None, warned: false, stop: None };
+        self.renew(now, held, out)
     }
 
-    fn renew(
-        &mut self,
-        now: Moment,
-        token: Token,
-        ends: Moment,
-        stop: Option<String>,
-        out: &mut Vec<Output>,
-    ) -> Phase {
+    fn renew(&mut self, now: Moment, held: Held, out: &mut Vec<Output>) -> Phase {
         let Terms { ttl_ms, guard_ms, .. } = self.terms;
-        let flight = self.send(now, Request::Renew { owner: self.owner, ttl_ms, guard_ms }, out);
+        let flight = Some(self.send(now, Request::Renew { owner: self.owner, ttl_ms, guard_ms }, out));
+        let renewing = Held { flight, renew_at: Moment::NEVER, ..held };
         // A renewal may shorten a lease, and its answer may be lost: believe the shorter one from now on.
-        let ends = ends.min(lease_end(now, ttl_ms));
-        Phase::Held { token, ends, renew_at: Moment::NEVER, flight: Some(flight), warned: false, stop }
+        let ends = lease_end(now, ttl_ms);
+        Phase::Held(if ends < renewing.ends {
+            Held { ends, margin_ms: margin_ms(ttl_ms), ..renewing }
+        } else {
+            renewing
+        })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn asked_to_stop(
-        &mut self,
-        token: Token,
-        ends: Moment,
-        flight: Option<Flight>,
-        warned: bool,
-        stop: Option<String>,
-        by: String,
-        out: &mut Vec<Output>,
-    ) -> Phase {
-        if stop.is_none() {
-            out.push(Output::Tell(Notice::Lost(Lost::Asked { by: by.clone() })));
-        }
-        let stop = stop.or(Some(by));
-        Phase::Held { token, ends, renew_at: Moment::NEVER, flight, warned, stop }
+    /// The lease counts from the send of the renewal, whenever its answer came.
+    fn renewed(&self, held: Held) -> Phase {
+        let sent = held.flight.map_or(Moment(0), |flight| flight.sent);
+        let ttl_ms = self.terms.ttl_ms;
+        let renew_at = if held.stop.is_some() { Moment::NEVER } else { self.renew_at(sent) };
+        Phase::Held(Held {
+            ends: lease_end(sent, ttl_ms),
+            margin_ms: margin_ms(ttl_ms),
+            renew_at,
+            flight: None,
+            warned: false,
+            ..held
+        })
     }
 
     fn leave_line(&mut self, now: Moment, line: Line, end: End, out: &mut Vec<Output>) -> Phase {
@@ -587,7 +544,7 @@ impl Claim {
         let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
         let flight = self.send(now, Request::Release { owner: self.owner }, out);
         let gone_by = now.max(doubt_until).plus(ttl_ms.max(place_ms)).plus(guard_ms);
-        Phase::Leaving {
+        Phase::Leaving(Leaving {
             flight: Some(flight),
             retry_at: Moment::NEVER,
             first_sent: now,
@@ -595,12 +552,7 @@ impl Claim {
             held_until,
             doubt_until,
             gone_by,
-        }
-    }
-
-    fn end(end: End, out: &mut Vec<Output>) -> Phase {
-        out.push(Output::Tell(Notice::Ended(end.clone())));
-        Phase::Ended(end)
+        })
     }
 
     fn send(&mut self, now: Moment, request: Request, out: &mut Vec<Output>) -> Flight {
@@ -610,17 +562,13 @@ impl Claim {
         flight
     }
 
-    fn margin_ms(&self) -> u64 {
-        margin_ms(self.terms.ttl_ms)
-    }
-
     /// A third of the lease after the last one was asked for, give or take a tenth.
     fn renew_at(&self, sent: Moment) -> Moment {
         if !self.terms.renew {
             return Moment::NEVER;
         }
         let third = self.terms.ttl_ms / 3;
-        sent.plus(self.jitter(third - third / 10, third + third / 10))
+        in_step(sent.plus(self.jitter(third - third / 10, third + third / 10)), self.terms.ttl_ms)
     }
 
     /// When a waiter looks at the lock again. Whoever waits for a message looks too: messages may be lost.
@@ -642,7 +590,9 @@ impl Claim {
                 free_in_ms.map_or(keep_place_ms, |free_in_ms| free_in_ms + self.jitter(100, 400))
             }
         };
-        now.plus(look_ms.min(self.jitter(keep_place_ms - keep_place_ms / 10, keep_place_ms)).max(1))
+        let keep_at =
+            in_step(now.plus(self.jitter(keep_place_ms - keep_place_ms / 10, keep_place_ms)), keep_place_ms);
+        now.plus(look_ms).min(keep_at).max(now.plus(1))
     }
 
     fn backoff_ms(&self, failures: u32) -> u64 {
@@ -658,6 +608,62 @@ impl Claim {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         low + (z ^ (z >> 31)) % (high - low + 1)
+    }
+}
+
+/// The moment rounded down to a hundredth of `span_ms`, so that the many leases of one process fall due together and
+/// travel in one batch.
+fn in_step(at: Moment, span_ms: u64) -> Moment {
+    Moment(at.0 - at.0 % (span_ms / 100).max(1))
+}
+
+fn end(end: End, out: &mut Vec<Output>) -> Phase {
+    out.push(Output::Tell(Notice::Ended(end.clone())));
+    Phase::Ended(end)
+}
+
+impl Held {
+    /// The fencing token.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    fn valid_until(&self) -> Moment {
+        self.ends.minus(self.margin_ms)
+    }
+
+    fn warn_at(&self) -> Moment {
+        if self.warned { Moment::NEVER } else { self.ends.minus(2 * self.margin_ms) }
+    }
+
+    fn awaits(&self, attempt: Attempt) -> bool {
+        self.flight.is_some_and(|flight| flight.attempt == attempt)
+    }
+
+    fn at_risk(self, out: &mut Vec<Output>) -> Self {
+        if !self.warned {
+            out.push(Output::Tell(Notice::AtRisk));
+        }
+        Self { warned: true, ..self }
+    }
+
+    /// The lease is not renewed any more; until it ends the holder may put things in order.
+    fn asked_to_stop(self, by: String, out: &mut Vec<Output>) -> Self {
+        if self.stop.is_none() {
+            out.push(Output::Tell(Notice::Lost(Lost::Asked { by: by.clone() })));
+        }
+        Self { renew_at: Moment::NEVER, stop: Some(by), ..self }
+    }
+}
+
+impl Leaving {
+    fn awaits(&self, attempt: Attempt) -> bool {
+        self.flight.is_some_and(|flight| flight.attempt == attempt)
+    }
+
+    /// By then the store has freed the lock by itself.
+    pub fn gone_by(&self) -> Moment {
+        self.gone_by
     }
 }
 

@@ -54,7 +54,8 @@ pub struct Hold {
     pub owner: Owner,
     /// Its fencing token.
     pub token: Token,
-    /// The lease, counted from the request that set it.
+    /// The lease, counted from the request that set it; 0 after a hand-over, until the first renewal: what is left
+    /// of the place is the lease then.
     pub ttl_ms: u64,
     /// How much longer the store keeps it.
     pub guard_ms: u64,
@@ -196,7 +197,7 @@ impl<P: Places> Ledger<P> {
             Request::Renew { owner, ttl_ms, guard_ms } => match self.hold_of(owner) {
                 Some(Hold { stop: Some(by), .. }) => Reply::Stopping { by: by.clone() },
                 Some(hold) => {
-                    hold.begin(now, *ttl_ms, *guard_ms);
+                    hold.renew(now, *ttl_ms, *guard_ms);
                     Reply::Renewed
                 }
                 None => Reply::NotHeld,
@@ -225,11 +226,11 @@ impl<P: Places> Ledger<P> {
         witness: &mut impl Witness,
     ) -> Reply {
         if let Some(hold) = self.hold_of(&asker.owner) {
-            hold.begin(now, ttl_ms, asker.guard_ms);
+            hold.prolong(now, ttl_ms, asker.guard_ms);
             return Reply::Granted { token: hold.token };
         }
         if self.occupant.is_none() && self.hand_over(now, Some(&asker.owner), witness) {
-            let token = self.hold(now, &asker, ttl_ms);
+            let token = self.hold(&asker, ttl_ms, now.lease.plus(ttl_ms), now);
             return Reply::Granted { token };
         }
         let mine = self.places.find(&asker.owner);
@@ -277,7 +278,7 @@ impl<P: Places> Ledger<P> {
             let token = self.next_token(now);
             if witness.tell(&place.owner, Message::Granted { token, attempt: place.attempt }) {
                 self.places.remove(&place);
-                self.hold(now, &place, place.until.since(now.lease));
+                self.hold(&place, 0, place.until, now);
                 self.tell_head(now, witness);
                 return false;
             }
@@ -319,13 +320,12 @@ impl<P: Places> Ledger<P> {
         None
     }
 
-    fn hold(&mut self, now: Now, place: &Place, ttl_ms: u64) -> Token {
+    fn hold(&mut self, place: &Place, ttl_ms: u64, lease_ends: Moment, now: Now) -> Token {
         let token = self.next_token(now);
         self.last = token;
-        let mut hold =
-            Hold { owner: place.owner, token, ttl_ms, guard_ms: place.guard_ms, ends: now.lease, stop: None };
-        hold.begin(now, ttl_ms, place.guard_ms);
-        self.occupant = Some(Occupant::Ours(hold));
+        let Place { owner, guard_ms, .. } = *place;
+        let ends = lease_ends.plus(guard_ms);
+        self.occupant = Some(Occupant::Ours(Hold { owner, token, ttl_ms, guard_ms, ends, stop: None }));
         token
     }
 
@@ -428,9 +428,23 @@ impl<P: Places> Ledger<P> {
 }
 
 impl Hold {
-    fn begin(&mut self, now: Now, ttl_ms: u64, guard_ms: u64) {
-        self.ttl_ms = ttl_ms;
-        self.guard_ms = guard_ms;
-        self.ends = now.lease.plus(ttl_ms).plus(guard_ms);
+    /// The lease begins anew, but never ends earlier than before: a renewal that was stuck on its way must not cut a
+    /// lease that a later one has set. Only the first renewal after a hand-over may, because its sender believed in
+    /// no more than the new length from the moment at which it was sent.
+    fn renew(&mut self, now: Now, ttl_ms: u64, guard_ms: u64) {
+        if self.ttl_ms == 0 {
+            (self.ttl_ms, self.ends) = (ttl_ms, now.lease);
+        }
+        self.prolong(now, ttl_ms, guard_ms);
+    }
+
+    /// The owner asks again. Its lease may have been handed over, and it may believe in all of that: only ever longer.
+    fn prolong(&mut self, now: Now, ttl_ms: u64, guard_ms: u64) {
+        let ends = now.lease.plus(ttl_ms).plus(guard_ms);
+        if ends > self.ends {
+            (self.ends, self.guard_ms) = (ends, guard_ms);
+            // A length of 0 says that no renewal has come since the hand-over.
+            self.ttl_ms = if self.ttl_ms == 0 { 0 } else { ttl_ms };
+        }
     }
 }

@@ -20,7 +20,7 @@ pub mod lease;
 mod ledger;
 mod request;
 
-pub use claim::{Claim, End, Input, Lost, Notice, Output, Phase, Terms};
+pub use claim::{Claim, End, Flight, Held, Input, Leaving, Line, Lost, Notice, Output, Phase, Terms};
 pub use ident::{
     Attempt, BadName, FAR_FUTURE, HolderId, Moment, NAME_BYTES_MAX, Name, NotAnId, Owner, ProcessId,
     RESERVED_PREFIX, Token,
