@@ -243,7 +243,7 @@ impl Driver {
     /// By when the store has freed the lock of a claim that is leaving.
     pub(crate) fn gone_by(&self, serial: u32) -> Option<Moment> {
         match self.table().entries.get(&serial)?.claim.phase() {
-            Phase::Leaving { gone_by, .. } => Some(*gone_by),
+            Phase::Leaving(leaving) => Some(leaving.gone_by()),
             _ => None,
         }
     }
@@ -292,7 +292,7 @@ impl Driver {
         let mut shown: Vec<(&u32, &Entry)> =
             table.entries.iter().filter(|(_, entry)| now.since(entry.since) >= on_card_after_ms).collect();
         shown.sort_by_key(|(serial, entry)| (entry.since, **serial));
-        let held = |entry: &Entry| matches!(entry.claim.phase(), Phase::Held { .. });
+        let held = |entry: &Entry| matches!(entry.claim.phase(), Phase::Held(_));
         let gist: Vec<(u32, bool)> = shown.iter().map(|(serial, entry)| (**serial, held(entry))).collect();
         let fresh = now.since(table.card.at) < CARD_REFRESH_MS;
         if gist == table.card.shown && (fresh || gist.is_empty()) {
@@ -303,10 +303,10 @@ impl Driver {
             let holder = self.holder(*serial).to_string();
             let name = entry.name.to_string();
             match entry.claim.phase() {
-                Phase::Held { token, .. } if card.holds.len() < ON_CARD_MAX => card.holds.push(CardHold {
+                Phase::Held(held) if card.holds.len() < ON_CARD_MAX => card.holds.push(CardHold {
                     name,
                     holder,
-                    fence: token.0,
+                    fence: held.token().0,
                     since_ms: entry.since_unix_ms,
                     renewed_ms: entry.renewed_unix_ms,
                     ttl_ms: entry.claim.terms().ttl_ms,

@@ -100,7 +100,7 @@ pub fn span(ms: u64) -> String {
 
 /// The time of day in UTC, as RFC 3339.
 fn clock_time(unix_ms: u64) -> String {
-    jiff::Timestamp::from_millisecond(unix_ms as i64).map_or_else(
+    jiff::Timestamp::from_millisecond(unix_ms.cast_signed()).map_or_else(
         |_| "unknown".to_owned(),
         |at| format!("{:.0}", at.round(jiff::Unit::Second).unwrap_or(at)),
     )
