@@ -1,2 +1,129 @@
-//! placeholder
-fn main() {}
+//! The project's own commands: `cargo xtask`.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test              everything that must hold: format, lints, tests, docs (the README's test command)
+  agree [N] [SEED]  N random requests to the Redis scripts and to the ledger, which must answer alike [1000000]
+  bench [PART]      what a lock costs beside plain SET NX PX: all, or one of
+                    pair, server, embedded, handover, waiting, renewals
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["test"] => test(),
+        ["agree", ref rest @ ..] if rest.len() <= 2 => agree(rest),
+        ["bench", ref rest @ ..] => bench(rest),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(64);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn test() -> Result<()> {
+    redis_server()?;
+    cargo("format", &["fmt", "--all", "--check"], &[])?;
+    cargo(
+        "lints",
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+        &[],
+    )?;
+    cargo(
+        "docs",
+        &["doc", "--workspace", "--no-deps", "--all-features"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )?;
+    // The command as users build it: the tests start it.
+    cargo("tests", &["test", "--workspace", "--all-features"], &[])
+}
+
+fn agree(rest: &[&str]) -> Result<()> {
+    redis_server()?;
+    let requests = rest.first().unwrap_or(&"1000000");
+    let mut vars = vec![("TENURE_AGREE_REQUESTS", *requests)];
+    if let Some(seed) = rest.get(1) {
+        vars.push(("TENURE_AGREE_SEED", seed));
+    }
+    let words = ["test", "--release", "-p", "tenure-conformance", "--test", "agrees", "--", "--nocapture"];
+    cargo("scripts and ledger", &words, &vars)
+}
+
+fn bench(rest: &[&str]) -> Result<()> {
+    redis_server()?;
+    let words = ["run", "--release", "-p", "tenure-bench", "--"];
+    cargo("bench", &[&words[..], rest].concat(), &[])
+}
+
+fn cargo(what: &str, words: &[&str], vars: &[(&str, &str)]) -> Result<()> {
+    eprintln!("\n── {what}: cargo {}", words.join(" "));
+    let started = Instant::now();
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(words)
+        .envs(vars.iter().copied())
+        .status()
+        .context("cargo could not be started")?;
+    eprintln!("── {what}: {:.0?}", started.elapsed());
+    if !status.success() {
+        bail!("{what} failed ({status}); run it alone with: cargo {}", words.join(" "));
+    }
+    Ok(())
+}
+
+/// The tests start their own servers. They need the program, and a run without it would prove nothing.
+fn redis_server() -> Result<()> {
+    const INSTALL: [&[&str]; 2] =
+        [&["apt-get", "update"], &["apt-get", "install", "-y", "--no-install-recommends", "redis-server"]];
+    if env::var_os("TENURE_REDIS_SERVER").is_some_and(|path| Path::new(&path).exists())
+        || found("redis-server")
+    {
+        return Ok(());
+    }
+    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
+    if !root || !found("apt-get") {
+        bail!(
+            "redis-server is missing and can't be installed from here; run `apt-get install redis-server` as root, \
+             or set TENURE_REDIS_SERVER to the path of a redis-server"
+        );
+    }
+    for words in INSTALL {
+        eprintln!("── redis-server is missing: {}", words.join(" "));
+        let status = Command::new(words[0])
+            .args(&words[1..])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            // The package must not start a server of its own.
+            .env("RUNLEVEL", "1")
+            .status()
+            .with_context(|| format!("{} could not be started", words[0]))?;
+        if !status.success() {
+            bail!("{} failed ({status})", words.join(" "));
+        }
+    }
+    Ok(())
+}
+
+fn found(program: &str) -> bool {
+    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
