@@ -1,0 +1,143 @@
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
+    test_kill_process_group, wait,
+};
+use tenure::Moment;
+
+use crate::keeper::Keeper;
+use crate::terminal::{Terminal, piped_on};
+use crate::trampoline;
+
+/// The command that runs under the lock, with everything it starts: one process group.
+pub(crate) struct Job {
+    group: Pid,
+    keeper: Option<Keeper>,
+    terminal: Option<Terminal>,
+    ended: Option<WaitStatus>,
+}
+
+/// What the job is made from.
+pub(crate) struct Recipe<'a> {
+    /// The command and its arguments.
+    pub(crate) words: &'a [OsString],
+    /// Set in its environment.
+    pub(crate) set: Vec<(&'static str, String)>,
+    /// Removed from it.
+    pub(crate) unset: &'a [&'static str],
+    /// The file that keeps the lock for as long as the job has it open; without one there is a keeper.
+    pub(crate) file: Option<&'a OwnedFd>,
+    /// By when the job has to be dead, as far as is known now.
+    pub(crate) last_moment: Moment,
+}
+
+impl Job {
+    /// Starts the job.
+    ///
+    /// There is no moment at which our death would leave a job alive that nobody watches: its process is tied to
+    /// us before it is told to begin, and it is told so only when the keeper is on guard.
+    pub(crate) fn start(recipe: &Recipe<'_>) -> io::Result<Self> {
+        // What the job leaves behind becomes our child, so that we see it end; there may be no init to reap it.
+        set_child_subreaper(Some(getpid()))?;
+        let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
+        let inherited = [Some(go_reader.as_fd()), recipe.file.map(AsFd::as_fd)];
+        for fd in inherited.into_iter().flatten() {
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("tenure")
+            .arg(trampoline::COMMAND)
+            .arg(std::process::id().to_string())
+            .arg(go_reader.as_raw_fd().to_string())
+            .args(recipe.words)
+            .envs(recipe.set.iter().map(|(name, value)| (name, value)))
+            .process_group(0);
+        for name in recipe.unset {
+            command.env_remove(name);
+        }
+        let child = command.spawn()?;
+        for fd in inherited.into_iter().flatten() {
+            fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+        }
+        drop(go_reader);
+        let group = Pid::from_child(&child);
+        let keeper = match recipe.file {
+            Some(_) => None,
+            None => Some(Keeper::start(group, recipe.last_moment).map_err(|error| {
+                io::Error::other(format!("the process that guards the job did not start: {error}"))
+            })?),
+        };
+        let mut terminal = Terminal::of_stdin();
+        if let Some(terminal) = terminal.as_mut().filter(|_| !piped_on()) {
+            terminal.give(group);
+        }
+        // If that fails the trampoline is dead, and we shall see how it ended.
+        let _ = rustix::io::write(&go, trampoline::GO);
+        Ok(Self { group, keeper, terminal, ended: None })
+    }
+
+    /// How the command ended, once it has.
+    pub(crate) fn ended(&self) -> Option<WaitStatus> {
+        self.ended
+    }
+
+    /// Takes notice of children that ended. Returns the signal if the command was stopped by one.
+    pub(crate) fn reap(&mut self) -> Option<i32> {
+        let mut stopped = None;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if pid == self.group {
+                stopped = status.stopping_signal();
+                if stopped.is_none() {
+                    self.ended = Some(status);
+                }
+            }
+        }
+        stopped
+    }
+
+    /// Sends a signal to everybody in the job.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Fails when nobody is left or nobody may be signalled: `is_gone` tells the two apart.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Is nobody left?
+    pub(crate) fn is_gone(&self) -> bool {
+        self.ended.is_some() && test_kill_process_group(self.group) == Err(Errno::SRCH)
+    }
+
+    /// Tells the keeper by when the job has to be dead.
+    pub(crate) fn last_moment(&mut self, at: Moment) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.tell(at);
+        }
+    }
+
+    /// Gives the terminal to a job that was stopped because it wanted it. False: there is none to give.
+    pub(crate) fn give_terminal(&mut self) -> bool {
+        self.terminal.as_mut().is_some_and(|terminal| terminal.give(self.group))
+    }
+
+    /// Takes the terminal back.
+    pub(crate) fn take_terminal(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back();
+        }
+    }
+
+    /// The end of the watch. `gone`: nobody is left; otherwise the keeper kills once more, as the pipe to it closes.
+    pub(crate) fn close(mut self, gone: bool) {
+        self.take_terminal();
+        if let Some(keeper) = self.keeper.take().filter(|_| gone) {
+            keeper.dismiss();
+        }
+    }
+}

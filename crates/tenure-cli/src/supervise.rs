@@ -1,0 +1,179 @@
+//! Watches over a job for as long as it runs: the lease may end, signals come in, the job stops or ends.
+
+use nix::sys::signal::Signal as Sent;
+use rustix::process::{Signal, WaitStatus};
+use tenure::{LeaseState, Lost, Moment, span};
+use tenure_engine::boottime;
+use tokio::sync::watch;
+
+use crate::alarm::Alarm;
+use crate::files::awaitable;
+use crate::job::Job;
+use crate::plan::Plan;
+use crate::signals::{Event, Signals, stop_ourselves};
+use crate::text::Voice;
+
+/// How often the rest of a job is looked at when its command has ended.
+const LOOK_AGAIN_MS: u64 = 10;
+
+/// How long a job may survive SIGKILL (a process in the kernel's hands, or of another account) before we give up.
+const UNKILLABLE_AFTER_MS: u64 = 5_000;
+
+/// How the lease binds the job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// The lock lasts as long as the job: its lease has no end that matters.
+    pub(crate) kept: bool,
+    /// The time between TERM and KILL.
+    pub(crate) kill_after_ms: u64,
+}
+
+/// How it went.
+pub(crate) struct Verdict {
+    /// How the command ended; `None`: it could not be killed.
+    pub(crate) ended: Option<WaitStatus>,
+    /// Why the job was stopped, if it did not end by itself.
+    pub(crate) lost: Option<Loss>,
+    /// Nobody of the job is left, as far as its process group tells.
+    pub(crate) gone: bool,
+}
+
+/// The job had to be stopped.
+pub(crate) struct Loss {
+    pub(crate) why: Lost,
+    /// When it was told to stop.
+    pub(crate) at: Moment,
+    /// TERM was not enough.
+    pub(crate) killed: bool,
+    /// When it was dead.
+    pub(crate) dead_at: Moment,
+}
+
+/// TERM was sent; KILL follows.
+struct Ending {
+    kill: Moment,
+    killed_at: Option<Moment>,
+}
+
+/// Returns when the command has ended and, where the lease is all that keeps the lock, everybody it left behind.
+pub(crate) async fn supervise(
+    job: &mut Job,
+    lease: &mut watch::Receiver<LeaseState>,
+    signals: &mut Signals,
+    rules: Rules,
+    voice: Voice,
+) -> std::io::Result<Verdict> {
+    let alarm = awaitable(Alarm::new()?)?;
+    let mut ending: Option<Ending> = None;
+    let mut loss: Option<Loss> = None;
+    let (mut resume, mut warned) = (false, false);
+    loop {
+        // Each round begins with the lease, by the clock: whatever happened before may have taken any time.
+        let stopped = job.reap();
+        let now = boottime();
+        let state = lease.borrow_and_update().clone();
+        let plan = Plan::of(&state, rules, now);
+        if state.at_risk && !warned && !rules.kept {
+            voice.detail(&format!(
+                "a renewal failed; without another one the command is stopped in {}",
+                span(plan.terminate.since(now))
+            ));
+        }
+        warned = state.at_risk;
+
+        let must_stop = match job.ended() {
+            None => now >= plan.terminate,
+            // While we were stopped ourselves, the keeper was the one who killed it.
+            Some(ended) => ended.terminating_signal() == Some(Signal::KILL.as_raw()) && now >= plan.kill,
+        };
+        if must_stop && loss.is_none() {
+            let why = state.lost.clone().unwrap_or(Lost::Expired);
+            loss = Some(Loss { why, at: now, killed: false, dead_at: now });
+        }
+        let leftovers = job.ended().is_some() && !rules.kept && !job.is_gone();
+        if ending.is_none() && (must_stop || leftovers) {
+            let kill = plan.kill.min(now.plus(rules.kill_after_ms));
+            ending = Some(Ending { kill, killed_at: None });
+            job.signal(Signal::TERM);
+            // A stopped process gets its TERM only when it goes on.
+            if now < kill {
+                job.signal(Signal::CONT);
+            }
+        }
+        if let Some(ending) = &mut ending {
+            ending.kill = ending.kill.min(plan.kill);
+            if now >= ending.kill && !job.is_gone() {
+                ending.killed_at.get_or_insert(now);
+                job.signal(Signal::KILL);
+            }
+        }
+        job.last_moment(ending.as_ref().map_or(plan.kill, |ending| ending.kill));
+
+        let gone = job.is_gone();
+        let given_up = ending
+            .as_ref()
+            .and_then(|ending| ending.killed_at)
+            .is_some_and(|killed_at| now.since(killed_at) >= UNKILLABLE_AFTER_MS);
+        if gone || given_up || job.ended().is_some() && ending.is_none() {
+            if let Some(loss) = &mut loss {
+                loss.killed = ending.is_some_and(|ending| ending.killed_at.is_some());
+                loss.dead_at = now;
+            }
+            return Ok(Verdict { ended: job.ended(), lost: loss, gone });
+        }
+
+        if let Some(signal) = stopped.filter(|_| ending.is_none()) {
+            resume |= pause(job, signal);
+        } else if std::mem::take(&mut resume) && ending.is_none() {
+            job.give_terminal();
+            job.signal(Signal::CONT);
+        }
+
+        let next = match &ending {
+            None => plan.terminate,
+            Some(_) if job.ended().is_some() => now.plus(LOOK_AGAIN_MS),
+            Some(ending) if now < ending.kill => ending.kill,
+            Some(_) => now.plus(LOOK_AGAIN_MS),
+        };
+        if resume {
+            continue;
+        }
+        alarm.get_ref().set(next)?;
+        tokio::select! {
+            biased;
+            ready = alarm.readable() => {
+                alarm.get_ref().silence();
+                ready?.clear_ready();
+            }
+            Ok(()) = lease.changed() => {}
+            event = signals.next() => match event {
+                Event::Child => {}
+                // Not before the next look at the lease.
+                Event::Sent(Sent::SIGCONT) => resume = true,
+                Event::Sent(signal) => {
+                    if let Some(signal) = Signal::from_named_raw(signal as i32) {
+                        job.signal(signal);
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The command was stopped. If it wanted the terminal, it gets it; if the terminal stopped it, we stop too, so that
+/// the shell above us gets its turn. True: it should go on.
+fn pause(job: &mut Job, signal: i32) -> bool {
+    let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
+    if wants_terminal && job.give_terminal() {
+        return true;
+    }
+    if !wants_terminal && signal != Signal::TSTP.as_raw() {
+        // Somebody stopped it by hand, and will wake it by hand.
+        return false;
+    }
+    job.take_terminal();
+    stop_ourselves();
+    // If nobody could have woken us we did not stop. Then a Ctrl-Z has no effect, as everywhere else without a
+    // shell; but whoever wants a terminal that cannot be had would be stopped again and again.
+    !wants_terminal
+}

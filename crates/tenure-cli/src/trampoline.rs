@@ -1,0 +1,60 @@
+//! The trampoline: what the job's process runs before it becomes the job.
+//!
+//! Whatever a process has to arrange about itself between its birth and its command, it arranges here, as an
+//! ordinary program: that it dies with the wrapper, and that it does not begin before everything stands ready.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::exit_codes;
+use crate::text::say;
+
+/// What the process is called with: `tenure __exec WRAPPER GO COMMAND ARGUMENTS..`, where `WRAPPER` is the process
+/// number of its parent and `GO` the number of an open pipe that says when to begin.
+pub(crate) const COMMAND: &str = "__exec";
+
+/// The byte on the pipe that means: begin.
+pub(crate) const GO: &[u8] = b".";
+
+/// The whole program. Returns only if the command cannot be run.
+pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let mut number = || arguments.next()?.to_str()?.parse::<i32>().ok();
+    let (wrapper, go) = (number().and_then(Pid::from_raw), number());
+    let (Some(wrapper), Some(go), Some(command)) = (wrapper, go, arguments.next()) else {
+        return exit_codes::USAGE;
+    };
+    // In this order: a wrapper that died before the first line is seen by the second.
+    let tied = set_parent_process_death_signal(Some(Signal::KILL));
+    if let Err(error) = tied {
+        say(&format!("cannot tie the job to its wrapper: {error}. Nothing was run"));
+        return exit_codes::SYSTEM;
+    }
+    if getppid() != Some(wrapper) || !may_begin(go) {
+        return exit_codes::SYSTEM;
+    }
+    // What came while signals were blocked, as the wrapper had them, arrives now.
+    let _ = SigSet::empty().thread_set_mask();
+    let error = Command::new(&command).args(arguments).exec();
+    let shown = tenure::printable(&command.to_string_lossy());
+    if error.kind() == ErrorKind::NotFound {
+        say(&format!("cannot run '{shown}': not found. Exit {}", exit_codes::NOT_FOUND));
+        exit_codes::NOT_FOUND
+    } else {
+        say(&format!("cannot run '{shown}': {error}. Exit {}", exit_codes::NOT_EXECUTABLE));
+        exit_codes::NOT_EXECUTABLE
+    }
+}
+
+/// Waits for the go. False: the wrapper is gone.
+fn may_begin(go: i32) -> bool {
+    // The descriptor came by number; opened by its path it is ours, and the job inherits neither of the two.
+    let pipe = std::fs::File::open(format!("/proc/self/fd/{go}"));
+    let _ = nix::unistd::close(go);
+    let mut begin = [0; GO.len()];
+    pipe.and_then(|mut pipe| std::io::Read::read_exact(&mut pipe, &mut begin)).is_ok() && begin == GO
+}

@@ -1,0 +1,63 @@
+use std::convert::Infallible;
+use std::io::{IsTerminal, Write as _};
+use std::time::Duration;
+
+use rustix::stdio::stderr;
+use rustix::termios::tcgetwinsize;
+use tenure::{Client, Inspection, printable};
+
+use crate::text::{Voice, held_by, say, until};
+
+/// Waiting in silence is what people complain of; for a moment it is what they want.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
+/// Tells what is waited for: one line, which on a terminal stays up to date. Never ends; drop it when the wait is
+/// over.
+pub(crate) async fn tell(client: &Client, name: &str, voice: Voice) -> Infallible {
+    let mut line = std::io::stderr().is_terminal().then_some(LiveLine { shown: false });
+    let mut told = voice.quiet;
+    while !told {
+        tokio::time::sleep(SILENT_FOR).await;
+        // Not seen this time: the acquire itself tells if the store is out of reach.
+        let Ok(lock) = client.inspect(name).await else { continue };
+        if let Some(line) = &mut line {
+            line.show(&sentence(&lock));
+        } else {
+            say(&sentence(&lock));
+            told = true;
+        }
+    }
+    std::future::pending().await
+}
+
+fn sentence(lock: &Inspection) -> String {
+    let us = lock.waiters.iter().find(|waiter| waiter.pid == Some(std::process::id()));
+    let queue = match us {
+        Some(us) => Some(format!("place {} of {}", us.place, lock.waiting)),
+        None => (lock.waiting > 1).then(|| format!("{} waiting", lock.waiting)),
+    };
+    let what = format!("waiting for '{}', {}", printable(&lock.name), held_by(lock));
+    [Some(what), until(lock), queue].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// A line of the terminal that is written over and over. Wiped when dropped.
+struct LiveLine {
+    shown: bool,
+}
+
+impl LiveLine {
+    fn show(&mut self, text: &str) {
+        let width = tcgetwinsize(stderr()).map_or(80, |size| size.ws_col).max(20);
+        let cut: String = format!("tenure: {text}").chars().take(usize::from(width) - 1).collect();
+        let _ = write!(std::io::stderr(), "\r\x1b[K{cut}");
+        self.shown = true;
+    }
+}
+
+impl Drop for LiveLine {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
