@@ -35,7 +35,7 @@ pub struct Builder {
 }
 
 impl Client {
-    /// Connects to a store: `file:` (this host, the account's own store), `file:/dir`, `memory:` (this process),
+    /// Connects to a store: `file:` (this host, the account's own store), `file:/dir`, `memory:` (a store of its own; `memory:name` shares one within this process),
     /// `redis://[user:password@]host:port/db`, `rediss://..`, `unix:/path`.
     ///
     /// Cancel safe: nothing is left behind.
@@ -185,7 +185,10 @@ async fn open(url: &str) -> Result<Arc<dyn Engine>, ConnectError> {
             Ok(tenure_embedded::EmbeddedEngine::open(&location)?)
         }
         #[cfg(feature = "embedded")]
-        "memory" => Ok(tenure_embedded::MemoryEngine::from_url(url)?),
+        "memory" => Ok(match url.trim_start_matches("memory:") {
+            "" => tenure_embedded::MemoryEngine::new(),
+            name => tenure_embedded::MemoryEngine::named(name),
+        }),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" => Ok(tenure_redis::RedisEngine::connect(url).await?),
         #[cfg(not(feature = "embedded"))]

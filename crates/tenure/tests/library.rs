@@ -1,0 +1,443 @@
+//! The library over a store that is asked through a lossy engine: what it does when answers fail, when futures are
+//! dropped, and when it is used wrongly.
+#![cfg(feature = "embedded")]
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tenure::{AcquireError, BadInput, Client, Fault, Lost, ReleaseError, WithError};
+use tenure_core::{HolderId, Name, ProcessId, Reply, Request};
+use tenure_embedded::MemoryEngine;
+use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Look};
+
+/// What becomes of one request.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fate {
+    Pass,
+    /// It never arrives.
+    LoseRequest,
+    /// It is carried out; nobody learns of it.
+    LoseReply,
+    NotRun,
+    Refuse,
+    /// Carried out, and answered after this many milliseconds.
+    Slow(u64),
+}
+
+/// Gives each request the next of its fates, then the last one for ever.
+#[derive(Debug)]
+struct Lossy {
+    store: Arc<MemoryEngine>,
+    fates: Mutex<VecDeque<Fate>>,
+    calls: AtomicUsize,
+}
+
+impl Lossy {
+    fn new(fates: &[Fate]) -> Arc<Self> {
+        let fates = Mutex::new(fates.iter().copied().collect());
+        Arc::new(Self { store: MemoryEngine::new(), fates, calls: AtomicUsize::new(0) })
+    }
+
+    fn now(&self, fates: &[Fate]) {
+        *self.fates.lock().unwrap() = fates.iter().copied().collect();
+    }
+
+    fn next(&self) -> Fate {
+        self.calls.fetch_add(1, SeqCst);
+        let mut fates = self.fates.lock().unwrap();
+        match fates.len() {
+            0 => Fate::Pass,
+            1 => fates[0],
+            _ => fates.pop_front().unwrap(),
+        }
+    }
+}
+
+impl Engine for Lossy {
+    fn call<'a>(&'a self, name: &'a Name, request: &'a Request, limit: Duration) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let fate = self.next();
+            if !matches!(fate, Fate::Pass | Fate::LoseReply | Fate::Slow(_)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            match fate {
+                Fate::Pass => self.store.call(name, request, limit).await,
+                Fate::Slow(ms) => {
+                    let answer = self.store.call(name, request, limit).await;
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    answer
+                }
+                Fate::LoseReply => {
+                    let _ = self.store.call(name, request, limit).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    Err(Fault::unknown("the reply was lost"))
+                }
+                Fate::LoseRequest => Err(Fault::unknown("the request was lost")),
+                Fate::NotRun => Err(Fault::not_run("connection refused")),
+                Fate::Refuse => Err(Fault::refused("wrong password").hint("set the right one")),
+            }
+        })
+    }
+
+    fn call_many<'a>(&'a self, calls: &'a [(Name, Request)], limit: Duration) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let mut answers = Vec::new();
+            for (name, request) in calls {
+                answers.push(self.call(name, request, limit).await);
+            }
+            answers
+        })
+    }
+
+    fn listen(&self, ear: Ear) {
+        self.store.listen(ear);
+    }
+
+    fn process(&self) -> ProcessId {
+        self.store.process()
+    }
+
+    fn guard_ms(&self, ttl_ms: u64) -> u64 {
+        self.store.guard_ms(ttl_ms)
+    }
+
+    fn scope(&self) -> String {
+        "lossy".to_owned()
+    }
+
+    fn look<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Look, Fault>> {
+        self.store.look(name)
+    }
+
+    fn names(&self) -> BoxFuture<'_, Result<Vec<Name>, Fault>> {
+        self.store.names()
+    }
+
+    fn card(&self, process: ProcessId) -> BoxFuture<'_, Result<Option<Card>, Fault>> {
+        self.store.card(process)
+    }
+
+    fn post<'a>(&'a self, card: &'a Card) -> BoxFuture<'a, Result<(), Fault>> {
+        self.store.post(card)
+    }
+
+    fn job_file(&self, holder: HolderId) -> Result<Option<OwnedFd>, Fault> {
+        self.store.job_file(holder)
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn becomes_free(client: &Client, name: &str, within: Duration) {
+    let free = async {
+        while !client.inspect(name).await.unwrap().is_free() {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    tokio::time::timeout(within, free).await.expect("the lock becomes free");
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_before_anything_is_sent() {
+    let engine = Lossy::new(&[]);
+    let client = Client::over(engine.clone()).unwrap();
+    let bad = [
+        client.lock(""),
+        client.lock("a\u{0}"),
+        client.lock(&"x".repeat(481)),
+        client.lock("tenure:x"),
+        client.lock("x").ttl(99 * MS),
+        client.lock("x").ttl(Duration::from_secs(24 * 60 * 60 + 1)),
+        client.lock("x").ttl(Duration::MAX),
+        client.lock("x").wait(Duration::MAX),
+    ];
+    for lock in bad {
+        let error = lock.acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::BadInput(_)), "{error}");
+    }
+    let error = client.lock("x").ttl(99 * MS).acquire().await.unwrap_err();
+    assert_eq!(error.to_string(), "a ttl of 99ms is outside 100 ms to 24 h");
+    assert_eq!(engine.calls.load(SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_an_ask_costs_a_second_question() {
+    let client = Client::over(Lossy::new(&[Fate::LoseReply, Fate::Pass])).unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    assert!(guard.holds());
+    assert_eq!(client.inspect("x").await.unwrap().fence, Some(guard.fence()));
+    assert!(guard.release().await.unwrap().confirmed);
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_a_release_raises_no_alarm() {
+    let client = Client::over(Lossy::new(&[Fate::Pass, Fate::LoseReply, Fate::Pass])).unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    assert!(!guard.release().await.unwrap().confirmed, "the second copy found nothing");
+    becomes_free(&client, "x", 10 * MS).await;
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_is_believed_at_once() {
+    let client = Client::over(Lossy::new(&[Fate::Refuse])).unwrap();
+    let error = client.lock("x").wait_forever().acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Backend(_)));
+    assert_eq!(error.to_string(), "wrong password; set the right one");
+}
+
+#[tokio::test]
+async fn a_store_out_of_reach_is_given_up_after_three_seconds() {
+    let client = Client::over(Lossy::new(&[Fate::NotRun])).unwrap();
+    let started = std::time::Instant::now();
+    let error = client.lock("x").wait_forever().acquire().await.unwrap_err();
+    assert_eq!(error.to_string(), "connection refused");
+    assert!((2900..4500).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_holder_that_cannot_renew_is_warned_then_told_before_the_end() {
+    let engine = Lossy::new(&[]);
+    let client = Client::over(engine.clone()).unwrap();
+    let asked = tenure_engine::boottime();
+    let guard = client.lock("x").ttl(900 * MS).acquire().await.unwrap();
+    engine.now(&[Fate::LoseRequest]);
+    let mut view = guard.watch();
+    view.wait_for(|state| state.at_risk).await.unwrap();
+    assert!(guard.holds(), "at risk is not lost");
+    assert_eq!(guard.lost().await, Lost::Expired);
+    assert!(!guard.holds());
+    let told = tenure_engine::boottime().since(asked);
+    assert!((800..900).contains(&told), "told after {told} ms of a lease of 900");
+    engine.now(&[Fate::Pass]);
+    // The store has freed the lock by itself, or does so now.
+    tokio::time::sleep(100 * MS).await;
+    assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
+}
+
+#[tokio::test]
+async fn renewals_keep_a_lease_alive_over_single_failures() {
+    let engine = Lossy::new(&[]);
+    let client = Client::over(engine.clone()).unwrap();
+    let guard = client.lock("x").ttl(300 * MS).acquire().await.unwrap();
+    for fate in [Fate::LoseReply, Fate::NotRun, Fate::LoseRequest] {
+        engine.now(&[fate, Fate::Pass]);
+        tokio::time::sleep(250 * MS).await;
+        assert!(guard.holds(), "after one {fate:?}");
+    }
+    assert!(guard.release().await.unwrap().confirmed);
+}
+
+#[tokio::test]
+async fn an_acquire_can_be_dropped_at_any_poll() {
+    for fate in [Fate::Pass, Fate::Slow(3), Fate::LoseReply, Fate::NotRun] {
+        for polls in 0..12 {
+            let engine = Lossy::new(&[fate, Fate::Pass]);
+            let client = Client::over(engine.clone()).unwrap();
+            {
+                let lock = client.lock("x");
+                let mut acquire = pin!(lock.acquire());
+                let mut context = Context::from_waker(Waker::noop());
+                for _ in 0..polls {
+                    if let Poll::Ready(guard) = acquire.as_mut().poll(&mut context) {
+                        drop(guard);
+                        break;
+                    }
+                    tokio::time::sleep(MS).await;
+                }
+            }
+            // Free for others, soon; and the client has forgotten it.
+            let guard = client.lock("x").wait(Duration::from_secs(1)).acquire().await;
+            let guard =
+                guard.unwrap_or_else(|error| panic!("{fate:?}, dropped after {polls} polls: {error}"));
+            guard.release().await.unwrap();
+            becomes_free(&client, "x", Duration::from_secs(1)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_can_be_dropped_at_any_poll() {
+    for polls in 0..6 {
+        let engine = Lossy::new(&[Fate::Pass, Fate::Slow(3), Fate::Pass]);
+        let client = Client::over(engine.clone()).unwrap();
+        let guard = client.lock("x").acquire().await.unwrap();
+        {
+            let mut release = pin!(guard.release());
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..polls {
+                if release.as_mut().poll(&mut context).is_ready() {
+                    break;
+                }
+                tokio::time::sleep(MS).await;
+            }
+        }
+        becomes_free(&client, "x", Duration::from_secs(2)).await;
+        let idle = async {
+            while !client.clone().close(Duration::ZERO).await {
+                tokio::time::sleep(MS).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(2), idle).await.expect("the client forgets the claim");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_can_be_dropped_where_there_is_no_runtime() {
+    let client = Client::connect("memory:").await.unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    becomes_free(&client, "x", Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn two_guards_of_one_client_exclude_each_other() {
+    let client = Client::connect("memory:").await.unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    assert!(client.lock("x").try_acquire().await.unwrap().is_none());
+    let error = client.lock("x").acquire_now().await.unwrap_err();
+    let AcquireError::Busy(holder) = error else { panic!("{error}") };
+    assert_eq!(holder.id, Some(guard.holder()));
+    guard.release().await.unwrap();
+    assert!(client.lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_names_the_holder() {
+    let client = Client::builder("memory:").label("reports").announce_at_once().connect().await.unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    let started = std::time::Instant::now();
+    let error = client.lock("x").wait(50 * MS).acquire().await.unwrap_err();
+    assert!((50..90).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    let text = error.to_string();
+    assert!(text.starts_with("waited 50ms; 'x' is held by "), "{text}");
+    assert!(matches!(error, AcquireError::WaitElapsed { holder, .. } if holder.id == Some(guard.holder())));
+}
+
+#[tokio::test]
+async fn work_under_a_lock_returns_its_value_and_frees_on_return_and_error() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x");
+    let fence = lock.with(async |lease| lease.fence()).await.unwrap();
+    assert!(fence > 0);
+    let failed: Result<u32, &str> = lock.with(async |_| Err("no paper")).await.unwrap();
+    assert_eq!(failed, Err("no paper"));
+    becomes_free(&client, "x", 10 * MS).await;
+}
+
+#[tokio::test]
+async fn work_that_panics_frees_the_lock_and_the_panic_goes_on() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x");
+    let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
+    assert!(panicked.unwrap_err().is_panic());
+    becomes_free(&client, "x", Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn work_is_dropped_when_the_lock_is_lost() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x");
+    let asked = async {
+        let holder = loop {
+            tokio::time::sleep(MS).await;
+            if let Some(holder) = client.inspect("x").await.unwrap().holder {
+                break holder.id.parse().unwrap();
+            }
+        };
+        assert!(client.ask_to_stop("x", holder, "ops@desk").await.unwrap());
+    };
+    let (done, ()) = tokio::join!(lock.with(async |_| std::future::pending::<()>().await), asked);
+    let error = done.unwrap_err();
+    assert!(matches!(&error, WithError::Lost(Lost::Asked { by }) if by == "ops@desk"), "{error}");
+    becomes_free(&client, "x", Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn who_does_not_hold_cannot_be_asked_to_stop() {
+    let client = Client::connect("memory:").await.unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    let other = HolderId { serial: guard.holder().serial + 1, ..guard.holder() };
+    let error = client.ask_to_stop("x", other, "ops").await.unwrap_err();
+    assert!(error.to_string().ends_with("does not hold this lock; see who does with `tenure inspect NAME`"));
+    let error = client.ask_to_stop("x", guard.holder(), "o\nps").await.unwrap_err();
+    assert!(matches!(error, tenure::StopError::BadInput(BadInput::By(_))), "{error}");
+    assert!(guard.holds());
+}
+
+#[tokio::test]
+async fn an_extension_takes_effect_at_once() {
+    let client = Client::connect("memory:").await.unwrap();
+    let guard = client.lock("x").ttl(200 * MS).without_renewal().acquire().await.unwrap();
+    let before = guard.deadline();
+    let after = guard.extend(Duration::from_secs(10)).await.unwrap();
+    assert!(after.since(before) > 9_000 && guard.deadline() == after);
+    tokio::time::sleep(250 * MS).await;
+    assert!(guard.holds(), "past the first lease");
+    guard.extend(100 * MS).await.unwrap();
+    assert_eq!(guard.lost().await, Lost::Expired);
+    let error = guard.extend(Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the lock is not held any more (no renewal was answered before the lease ended)"
+    );
+}
+
+#[tokio::test]
+async fn fifty_tasks_take_turns_in_the_order_in_which_they_came() {
+    let client = Client::connect("memory:").await.unwrap();
+    let first = client.lock("x").acquire().await.unwrap();
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let (lock, turns) = (client.lock("x").wait_forever(), turns.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            turns.lock().unwrap().push((number, guard.fence()));
+            guard.release().await.unwrap();
+        });
+        tokio::task::yield_now().await;
+    }
+    first.release().await.unwrap();
+    tasks.join_all().await;
+    let turns = turns.lock().unwrap();
+    assert!(turns.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{turns:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_gives_everything_back() {
+    let client = Client::connect("memory:close").await.unwrap();
+    let witness = Client::connect("memory:close").await.unwrap();
+    let guard = client.lock("x").acquire().await.unwrap();
+    assert!(client.close(Duration::from_secs(1)).await);
+    assert!(witness.inspect("x").await.unwrap().is_free());
+    assert!(!guard.holds());
+}
+
+#[test]
+fn connecting_without_a_runtime_says_so() {
+    let mut connect = pin!(Client::connect("memory:"));
+    let Poll::Ready(Err(error)) = connect.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it can't have connected")
+    };
+    assert!(error.to_string().contains("no tokio runtime"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_url_is_named_without_its_password() {
+    let error = Client::connect("mysql://root:secret@db/0").await.unwrap_err().to_string();
+    assert!(error.starts_with("\"mysql://***@db/0\" is no address of a lock store"), "{error}");
+}
+
+fn _guards_go_anywhere() {
+    fn anywhere<T: Send + Sync + 'static>() {}
+    anywhere::<tenure::Guard>();
+    anywhere::<tenure::Lease>();
+    anywhere::<Client>();
+    let _ = Reply::Released;
+}
