@@ -1,0 +1,193 @@
+//! A Redis server of one's own, for one test.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Names the server's program, where it isn't `redis-server` in PATH.
+pub const PROGRAM_VARIABLE: &str = "TENURE_REDIS_SERVER";
+
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+const TRIES: u32 = 5;
+
+/// What a server is started with besides the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// More arguments: `["--maxmemory", "2mb"]`.
+    pub args: Vec<String>,
+    /// Environment of the process.
+    pub env: Vec<(String, String)>,
+}
+
+/// A running `redis-server` on a free port of 127.0.0.1, in a directory of its own, without persistence. Stopped
+/// (by its process number) and removed when dropped.
+///
+/// A missing program is a failure, never a skipped test.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    options: Options,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// A server with defaults.
+    pub fn start() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// A server with these arguments besides the defaults.
+    pub fn with_args(args: &[&str]) -> Self {
+        Self::with(Options { args: args.iter().map(ToString::to_string).collect(), ..Options::default() })
+    }
+
+    /// A server with options. It also listens on [`RedisServer::unix_path`].
+    ///
+    /// # Panics
+    /// When there is no `redis-server`, or it doesn't answer.
+    pub fn with(options: Options) -> Self {
+        let dir = tempfile::Builder::new().prefix("tenure-redis-").tempdir().expect("a temporary directory");
+        for _ in 0..TRIES {
+            // Free now; somebody may take it before the server does. Then another one is tried.
+            let port = free_port();
+            if let Some(child) = spawn(port, &options, dir.path()) {
+                return Self { child, port, options, dir };
+            }
+        }
+        let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        panic!("redis-server does not start in {STARTS_WITHIN:?}; its log:\n{log}");
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `redis://127.0.0.1:PORT/0`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// Its unix socket.
+    pub fn unix_path(&self) -> PathBuf {
+        self.dir.path().join("sock")
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Freezes it (SIGSTOP): it takes requests in and answers none.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Thaws it (SIGCONT): what it took in is carried out now.
+    pub fn cont(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it (SIGKILL) and waits for its end.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Kills it and starts it again on the same port, with nothing in it.
+    ///
+    /// # Panics
+    /// When it does not start again.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        self.child = spawn(self.port, &self.options, self.dir.path()).expect("the server starts again");
+    }
+
+    /// Carries out one command over a connection of its own, as `redis-cli` would, and answers the raw reply.
+    ///
+    /// # Panics
+    /// When the server hangs up.
+    pub fn command(&self, words: &[&str]) -> String {
+        command(self.port, words).expect("the server answers")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process number");
+        kill_process(pid, signal).expect("our own child can be signalled");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port of 127.0.0.1 that nobody listens on at the moment.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
+    let program = std::env::var_os(PROGRAM_VARIABLE).unwrap_or_else(|| "redis-server".into());
+    let _ = std::fs::remove_file(dir.join("sock"));
+    let mut child = Command::new(&program)
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+        .args(["--unixsocket", "sock", "--logfile", "log", "--daemonize", "no", "--databases", "16", "--dir"])
+        .arg(dir)
+        .args(&options.args)
+        .envs(options.env.iter().map(|(key, value)| (key, value)))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| {
+            panic!(
+                "cannot run {} ({error}). These tests need a Redis server: install it (`apt-get install \
+                 redis-server`, `brew install redis`), or set {PROGRAM_VARIABLE} to its path.",
+                program.display()
+            )
+        });
+    let deadline = Instant::now() + STARTS_WITHIN;
+    while Instant::now() < deadline {
+        // Any answer will do: with a password it is NOAUTH.
+        if command(port, &["PING"])
+            .is_some_and(|answer| answer.starts_with(['+', '-']) && !answer.contains("LOADING"))
+        {
+            // It may be another server's answer, if that one was quicker to take the port.
+            return matches!(child.try_wait(), Ok(None)).then_some(child);
+        }
+        if !matches!(child.try_wait(), Ok(None)) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+fn command(port: u16, words: &[&str]) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = vec![0; 64 * 1024];
+    let read = stream.read(&mut answer).ok().filter(|read| *read > 0)?;
+    answer.truncate(read);
+    Some(String::from_utf8_lossy(&answer).into_owned())
+}

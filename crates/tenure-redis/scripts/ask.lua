@@ -1,0 +1,62 @@
+-- Asks for a lock, or for a place in its queue.
+--
+-- KEYS  1 the lock   2 its queue   3 its places   4 the token counter of its slot
+-- ARGV  1 owner   2 ttl_ms   3 guard_ms   4 place_ms (0: don't queue)   5 attempt
+--       6 late_us: from this microsecond of the server's clock on, do nothing
+-- Returns {'granted', now_us, token}
+--         {'queued', now_us, head (1 or 0), free_in_ms, value}   free_in_ms and value of the lock's key: PTTL's
+--         {'busy', now_us, 0, free_in_ms, value}                 answer and the text; '' if it can't be Tenure's
+--         {'full', now_us}   {'stale', now_us}   {'format', number}
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+if now_us >= tonumber(ARGV[6]) then return {'stale', now_us} end
+
+-- Free, and nobody waits: four calls, and no function is made.
+if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+  local token = now_us
+  local last = tonumber(redis.call('GETSET', KEYS[4], token))
+  if last and last >= token then
+    token = last + 1
+    redis.call('SET', KEYS[4], token)
+  end
+  redis.call('SET', KEYS[1], string.format('%s:1:%.0f:%s:%s', ARGV[1], token, ARGV[2], ARGV[3]),
+    'PX', ARGV[2] + ARGV[3])
+  return {'granted', now_us, token}
+end
+
+-- include queue.lua
+
+local owner, ttl_ms, guard_ms, place_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+look()
+if odd then return {'format', odd} end
+
+local token, _, _, stop = mine(owner)
+if token then
+  begin(owner, token, ttl_ms, guard_ms, stop)
+  return {'granted', now_us, tonumber(token)}
+end
+if free_in_ms == -2 then
+  if hand_over(owner) then return {'granted', now_us, hold(owner, ttl_ms, guard_ms)} end
+  if odd then return {'format', odd} end
+  look()
+end
+
+local has_place = redis.call('ZSCORE', QUEUE, owner)
+if place_ms == 0 then
+  if has_place then leave(owner) end
+  return {'busy', now_us, 0, free_in_ms, value}
+end
+if not has_place then
+  if redis.call('ZCARD', QUEUE) >= WAITERS_MAX then return {'full', now_us} end
+  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')[2] or 0
+  redis.call('ZADD', QUEUE, last + 1, owner)
+end
+redis.call('HSET', PLACES, owner, string.format('1:%.0f:%s:%s', now_ms + place_ms, ARGV[5], guard_ms))
+-- A queue whose waiters are all dead goes away by itself.
+local keep_ms = place_ms + SLACK_MS
+if redis.call('PTTL', QUEUE) < keep_ms then
+  redis.call('PEXPIRE', QUEUE, keep_ms)
+  redis.call('PEXPIRE', PLACES, keep_ms)
+end
+local head = next_live(0) == owner
+return {'queued', now_us, head and 1 or 0, free_in_ms, value}

@@ -1,0 +1,29 @@
+-- Starts a holder's lease anew.
+--
+-- KEYS  1 the lock   2 its queue   3 its places   4 the token counter of its slot
+-- ARGV  1 owner   2 ttl_ms   3 guard_ms
+-- Returns {'renewed'}   {'stopping', by}   {'not_held'}   {'format', number}
+local value = redis.pcall('GETRANGE', KEYS[1], 0, 299)
+local prefix = ARGV[1] .. ':1:'
+if type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
+  local token, lease, stop = string.match(value, '^(%d+):(%d+:%d+)(.*)$', #prefix + 1)
+  if stop and stop ~= '' then return {'stopping', string.sub(stop, 2)} end
+  if token then
+    -- PEXPIRE is never refused for lack of memory, and what follows a first write isn't either.
+    redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
+    local new_lease = ARGV[2] .. ':' .. ARGV[3]
+    if lease ~= new_lease then
+      redis.call('SET', KEYS[1], prefix .. token .. ':' .. new_lease, 'PX', ARGV[2] + ARGV[3])
+    end
+    return {'renewed'}
+  end
+end
+
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+-- include queue.lua
+
+look()
+if odd then return {'format', odd} end
+if free_in_ms == -2 and redis.call('EXISTS', QUEUE) == 1 then hand_over() end
+return {'not_held'}

@@ -1,0 +1,392 @@
+//! The scripts, and what travels to and from them.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Value};
+use tenure_core::{
+    Attempt, BY_BYTES_MAX, FAR_FUTURE, HolderId, Message, Moment, Name, Owner, Reply, Request, Snapshot,
+    Standing, Token, Waiter, lease,
+};
+use tenure_engine::{Fault, Letter, Look};
+
+use crate::keys::Keys;
+
+/// The format of values, places and messages that this code writes and reads.
+const FORMAT: &str = "1";
+
+/// The longest message that is looked at; ours are shorter.
+const MESSAGE_BYTES_MAX: usize = 2048;
+
+/// The first waiters that a look shows.
+pub(crate) const LOOK_WAITERS: usize = 100;
+
+/// How much of a foreign value is shown.
+const FOREIGN_SHOWN_CHARS: usize = 64;
+
+/// A script and its name on the server.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) text: String,
+    hash: String,
+}
+
+/// All scripts. The hash of each is pinned by a test: it is part of the protocol.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    ask: Script,
+    renew: Script,
+    release: Script,
+    stop: Script,
+    inspect: Script,
+}
+
+impl Scripts {
+    pub(crate) fn all(&self) -> [&Script; 5] {
+        [&self.ask, &self.renew, &self.release, &self.stop, &self.inspect]
+    }
+}
+
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let script = |text: &str| {
+        let text = text.replace("-- include queue.lua\n", include_str!("../scripts/queue.lua"));
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Script { text, hash }
+    };
+    Scripts {
+        ask: script(include_str!("../scripts/ask.lua")),
+        renew: script(include_str!("../scripts/renew.lua")),
+        release: script(include_str!("../scripts/release.lua")),
+        stop: script(include_str!("../scripts/stop.lua")),
+        inspect: script(include_str!("../scripts/inspect.lua")),
+    }
+});
+
+/// How a script is named in a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// By its hash: short, but the server may have forgotten it.
+    Hash,
+    /// By its text.
+    Text,
+}
+
+fn command(script: &Script, by: By, keys: &Keys) -> Cmd {
+    let mut cmd = Cmd::new();
+    match by {
+        By::Hash => cmd.arg("EVALSHA").arg(&script.hash),
+        By::Text => cmd.arg("EVAL").arg(&script.text),
+    };
+    cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(&keys.places).arg(&keys.counter);
+    cmd
+}
+
+/// The command that carries a request. `not_after`: for an ask that does not say it itself.
+pub(crate) fn encode(
+    prefix: &str,
+    name: &Name,
+    request: &Request,
+    not_after: Moment,
+    by: By,
+) -> Result<Cmd, Fault> {
+    let keys = Keys::of(prefix, name)?;
+    let scripts = &*SCRIPTS;
+    Ok(match request {
+        Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt, not_after: own } => {
+            check_ms("lease", *ttl_ms, 1)?;
+            check_ms("guard", *guard_ms, 0)?;
+            check_ms("place", *place_ms, 0)?;
+            // The first microsecond that is too late. Exact in a double, as Lua needs it.
+            let late_us = own.unwrap_or(not_after).plus(1).0.saturating_mul(1000).min(1 << 53);
+            let mut cmd = command(&scripts.ask, by, &keys);
+            cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms).arg(*place_ms).arg(attempt.0).arg(late_us);
+            cmd
+        }
+        Request::Renew { owner, ttl_ms, guard_ms } => {
+            check_ms("lease", *ttl_ms, 1)?;
+            check_ms("guard", *guard_ms, 0)?;
+            let mut cmd = command(&scripts.renew, by, &keys);
+            cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms);
+            cmd
+        }
+        Request::Release { owner } => {
+            let mut cmd = command(&scripts.release, by, &keys);
+            cmd.arg(owner.to_string());
+            cmd
+        }
+        Request::Stop { holder, by: who } => {
+            if who.len() > BY_BYTES_MAX || who.contains(char::is_control) {
+                return Err(Fault::refused(format!(
+                    "who asks for a stop must be named in at most {BY_BYTES_MAX} bytes without control characters"
+                )));
+            }
+            let mut cmd = command(&scripts.stop, by, &keys);
+            cmd.arg(holder.to_string()).arg(who);
+            cmd
+        }
+    })
+}
+
+/// The command that looks at a lock.
+pub(crate) fn encode_look(prefix: &str, name: &Name, by: By) -> Result<Cmd, Fault> {
+    let mut cmd = command(&SCRIPTS.inspect, by, &Keys::of(prefix, name)?);
+    cmd.arg(LOOK_WAITERS);
+    Ok(cmd)
+}
+
+fn check_ms(what: &str, ms: u64, least: u64) -> Result<(), Fault> {
+    if (least..=lease::TTL_MS_MAX).contains(&ms) {
+        return Ok(());
+    }
+    Err(Fault::refused(format!(
+        "a {what} of {ms} ms is not possible; it has {least} to {} ms",
+        lease::TTL_MS_MAX
+    )))
+}
+
+/// What a script answered.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) reply: Reply,
+    /// The server's clock in milliseconds when it ran the script, if it told.
+    pub(crate) now: Option<Moment>,
+}
+
+/// Why an answer is not a reply.
+#[derive(Debug)]
+pub(crate) enum Undecodable {
+    /// It is none of our scripts' answers: the connection is out of step, or this is no Redis.
+    Nonsense,
+    /// Someone wrote in a format with this number.
+    Format(String),
+}
+
+/// Reads what a script answered to a request. `deaf`: no messages come, so every hold has to be looked at.
+pub(crate) fn decode(value: &Value, deaf: bool) -> Result<Decoded, Undecodable> {
+    decode_answer(value, deaf).ok_or(Undecodable::Nonsense)?
+}
+
+fn decode_answer(value: &Value, deaf: bool) -> Option<Result<Decoded, Undecodable>> {
+    let Value::Array(parts) = value else { return None };
+    let (word, rest) = parts.split_first()?;
+    let (mut now, mut last) = (None, None);
+    let mut timed = |now_us: &Value| {
+        now = Some(Moment(number(now_us)? / 1000));
+        Some(())
+    };
+    let reply = match (bytes(word)?, rest) {
+        (b"granted", [now_us, token]) => {
+            timed(now_us)?;
+            Reply::Granted { token: Token(number(token)?) }
+        }
+        (b"queued", [now_us, head, free_in_ms, value]) => {
+            timed(now_us)?;
+            Reply::Queued { head: flag(head)?, standing: standing_of(free_in_ms, value, deaf)? }
+        }
+        (b"busy", [now_us, _, free_in_ms, value]) => {
+            timed(now_us)?;
+            Reply::Busy { standing: standing_of(free_in_ms, value, deaf)? }
+        }
+        (b"full", [now_us]) => {
+            timed(now_us)?;
+            Reply::Full
+        }
+        (b"stale", [now_us]) => {
+            timed(now_us)?;
+            Reply::Stale
+        }
+        (b"renewed", []) => Reply::Renewed,
+        (b"stopping", [by]) => Reply::Stopping { by: text(by)?.to_owned() },
+        (b"released", []) => Reply::Released,
+        (b"told", [reached]) => Reply::Told { reached: flag(reached)? },
+        (b"not_held", []) => Reply::NotHeld,
+        (b"format", [format]) => {
+            last = Some(text(format)?.to_owned());
+            Reply::NotHeld
+        }
+        _ => return None,
+    };
+    Some(match last {
+        Some(format) => Err(Undecodable::Format(format)),
+        None => Ok(Decoded { reply, now }),
+    })
+}
+
+/// A lock's value in parts.
+#[derive(Debug, PartialEq, Eq)]
+enum Held {
+    Ours { owner: Owner, token: Token, guard_ms: u64, stop: Option<String> },
+    OtherFormat(String),
+    Foreign,
+}
+
+fn held(value: &[u8]) -> Held {
+    let parse = || {
+        let value = std::str::from_utf8(value).ok()?;
+        if !value.starts_with(FAR_FUTURE) {
+            return None;
+        }
+        let mut parts = value.splitn(6, ':');
+        let owner = parts.next()?.parse().ok()?;
+        let format = parts.next()?;
+        if format != FORMAT {
+            let known = !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_digit());
+            return known.then(|| Held::OtherFormat(format.to_owned()));
+        }
+        let token = Token(decimal(parts.next()?)?);
+        let _ttl_ms = decimal(parts.next()?)?;
+        let guard_ms = decimal(parts.next()?)?;
+        Some(Held::Ours { owner, token, guard_ms, stop: parts.next().map(str::to_owned) })
+    };
+    parse().unwrap_or(Held::Foreign)
+}
+
+fn standing_of(free_in_ms: &Value, value: &Value, deaf: bool) -> Option<Option<Standing>> {
+    let free_in_ms = int(free_in_ms)?;
+    let value = bytes(value)?;
+    Some((free_in_ms != -2).then(|| match held(value) {
+        Held::Ours { owner, token, guard_ms, .. } => {
+            ours(owner.holder, token, guard_ms, u64::try_from(free_in_ms).ok(), deaf)
+        }
+        Held::OtherFormat(_) | Held::Foreign => foreign(u64::try_from(free_in_ms).ok()),
+    }))
+}
+
+fn ours(holder: HolderId, token: Token, guard_ms: u64, free_in_ms: Option<u64>, deaf: bool) -> Standing {
+    Standing {
+        holder: Some(holder),
+        token: Some(token),
+        lease_ends_in_ms: free_in_ms.map(|ms| ms.saturating_sub(guard_ms)),
+        free_in_ms,
+        quiet: deaf,
+    }
+}
+
+fn foreign(free_in_ms: Option<u64>) -> Standing {
+    Standing { holder: None, token: None, lease_ends_in_ms: free_in_ms, free_in_ms, quiet: true }
+}
+
+/// Reads what the inspect script answered.
+pub(crate) fn decode_look(value: &Value, deaf: bool) -> Result<Look, Undecodable> {
+    let answer = || {
+        let Value::Array(parts) = value else { return None };
+        let [now_us, kind, free_in, value, waiting, Value::Array(owners), Value::Array(places)] = &parts[..]
+        else {
+            return None;
+        };
+        let now = Moment(number(now_us)? / 1000);
+        let value = bytes(value)?;
+        let held = held(value);
+        let standing = standing_of(free_in, &Value::BulkString(value.to_vec()), deaf)?;
+        let mut look = Look {
+            snapshot: Snapshot {
+                standing,
+                stop: None,
+                waiters: Vec::new(),
+                waiting: number(waiting)? as usize,
+            },
+            foreign: None,
+            orphaned: false,
+        };
+        match held {
+            _ if standing.is_none() => {}
+            Held::Ours { stop, .. } => look.snapshot.stop = stop,
+            Held::OtherFormat(format) => return Some(Err(Undecodable::Format(format))),
+            Held::Foreign => look.foreign = Some(describe(text(kind)?, value)),
+        }
+        for (owner, place) in owners.iter().zip(places).take(LOOK_WAITERS) {
+            // What isn't ours in our own queue is not shown; the scripts take it away when they come across it.
+            let Some(owner) = text(owner).and_then(|text| text.parse::<Owner>().ok()) else { continue };
+            let mut place = text(place)?.split(':');
+            if place.next() != Some(FORMAT) {
+                continue;
+            }
+            let Some(until) = place.next().and_then(decimal) else { continue };
+            look.snapshot
+                .waiters
+                .push(Waiter { holder: owner.holder, place_ends_in_ms: Moment(until).since(now) });
+        }
+        Some(Ok(look))
+    };
+    answer().ok_or(Undecodable::Nonsense)?
+}
+
+/// `hash`, or `string "the first ch.."`.
+fn describe(kind: &str, value: &[u8]) -> String {
+    if kind != "string" {
+        return kind.to_owned();
+    }
+    let value = String::from_utf8_lossy(value);
+    let mut shown: String = value.chars().take(FOREIGN_SHOWN_CHARS).collect();
+    if shown.len() < value.len() {
+        shown.push_str("..");
+    }
+    format!("string {shown:?}")
+}
+
+/// Reads a message. Total: whatever it is, it is a letter or nothing. `prefix` is ours; a lock outside it isn't.
+pub(crate) fn read_message(payload: &[u8], prefix: &str) -> Option<Letter> {
+    if payload.len() > MESSAGE_BYTES_MAX {
+        return None;
+    }
+    let mut fields = std::str::from_utf8(payload).ok()?.split('\n');
+    let mut next = || fields.next();
+    if next()? != FORMAT {
+        return None;
+    }
+    let name = Name::new(next()?.strip_prefix(prefix)?).ok()?;
+    let owner = next()?.parse().ok()?;
+    let message = match next()? {
+        "granted" => {
+            Message::Granted { token: Token(decimal(next()?)?), attempt: Attempt(next()?.parse().ok()?) }
+        }
+        "head" => {
+            let free_in_ms = next()?.parse::<i64>().ok()?;
+            let free_in_ms = u64::try_from(free_in_ms).ok();
+            let (holder, token, guard_ms) = (next()?, next()?, next()?);
+            let standing = match holder.parse() {
+                Ok(holder) => ours(holder, Token(decimal(token)?), decimal(guard_ms)?, free_in_ms, false),
+                Err(_) => foreign(free_in_ms),
+            };
+            Message::Head { standing }
+        }
+        "stop" => Message::Stop { by: next()?.to_owned() },
+        _ => return None,
+    };
+    next().is_none().then_some(Letter { name, owner, message })
+}
+
+/// A decimal number as our scripts write it: digits only.
+fn decimal(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    std::str::from_utf8(bytes(value)?).ok()
+}
+
+fn int(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    int(value).and_then(|number| u64::try_from(number).ok())
+}
+
+fn flag(value: &Value) -> Option<bool> {
+    match int(value)? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
