@@ -1,5 +1,9 @@
-//! What the tests of Tenure's engines share: servers of their own, and the faults to run them under.
+//! One list of cases for every engine of Tenure, and the faults to run them under.
+//!
+//! [`suite`] owns the list; an engine brings a [`subject::Subject`]. [`proxy`] does to connections what networks do,
+//! [`faulty`] does it to any engine, and the program `taker` takes locks in a process that can be killed.
 #![forbid(unsafe_code)]
 
-pub mod frozen_clock;
-pub mod server;
+pub mod faulty;
+pub mod proxy;
+mod resp;

@@ -51,7 +51,7 @@ impl EmbeddedEngine {
 
     async fn one(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
         let (mut replies, post) = {
-            let entered = self.store.guard().enter(limit).await?;
+            let entered = self.store.enter(limit).await?;
             self.store.apply(&entered, [(name, request)])?
         };
         self.store.send(post);
@@ -62,7 +62,7 @@ impl EmbeddedEngine {
 
     async fn some(&self, calls: &[(Name, Request)], limit: Duration) -> Result<Vec<Reply>, Fault> {
         let (replies, post) = {
-            let entered = self.store.guard().enter(limit).await?;
+            let entered = self.store.enter(limit).await?;
             self.store.apply(&entered, calls.iter().map(|(name, request)| (name, request)))?
         };
         self.store.send(post);
@@ -136,7 +136,7 @@ impl Engine for EmbeddedEngine {
     fn look<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Look, Fault>> {
         Box::pin(async move {
             let (look, post) = {
-                let entered = self.store.guard().enter(LIMIT).await?;
+                let entered = self.store.enter(LIMIT).await?;
                 self.store.look(&entered, name, WAITERS_SHOWN)?
             };
             self.store.send(post);
@@ -148,7 +148,7 @@ impl Engine for EmbeddedEngine {
         Box::pin(async move {
             let (mut names, mut last) = (Vec::new(), None);
             loop {
-                let entered = self.store.guard().enter(LIMIT).await?;
+                let entered = self.store.enter(LIMIT).await?;
                 let (some, next) = self.store.names_after(&entered, last)?;
                 names.extend(some);
                 last = next;
@@ -162,7 +162,7 @@ impl Engine for EmbeddedEngine {
     fn card(&self, process: ProcessId) -> BoxFuture<'_, Result<Option<Card>, Fault>> {
         Box::pin(async move {
             // Inside the guard, so that no card is read half written.
-            let _entered = self.store.guard().enter(LIMIT).await?;
+            let _entered = self.store.enter(LIMIT).await?;
             if let Some(member) = self.store.processes().here(process) {
                 return Ok(member.card());
             }
@@ -177,7 +177,7 @@ impl Engine for EmbeddedEngine {
             if self.me.has_card(card) {
                 return Ok(());
             }
-            let _entered = self.store.guard().enter(LIMIT).await?;
+            let _entered = self.store.enter(LIMIT).await?;
             write_card(self.me.file(), card).map_err(|error| {
                 Fault::not_run(format!("cannot write the card of this process: {error}")).source(error)
             })?;
@@ -232,7 +232,7 @@ async fn listen(store: Arc<Store>, me: Arc<Member>, bell: UnixDatagram) {
 
 async fn take_letters(store: &Arc<Store>, me: &Arc<Member>) {
     loop {
-        let letters = match store.guard().enter(LIMIT).await {
+        let letters = match store.enter(LIMIT).await {
             Ok(entered) => store.collect(&entered, me.id()),
             Err(fault) => Err(fault),
         };
@@ -245,7 +245,7 @@ async fn take_letters(store: &Arc<Store>, me: &Arc<Member>) {
 }
 
 async fn sweep(store: &Arc<Store>) {
-    let swept = match store.guard().enter(LIMIT).await {
+    let swept = match store.enter(LIMIT).await {
         Ok(entered) => store.sweep(&entered),
         Err(fault) => Err(fault),
     };

@@ -12,8 +12,12 @@ use tenure_engine::Fault;
 
 use crate::directory::{Directory, PRIVATE_FILE, cannot};
 
-/// How far ahead the mark is set, in tokens: 50 seconds of the clock, so the disk is asked about once a minute.
-const AHEAD: u64 = 50_000_000;
+/// How far ahead of the clock the mark is set: 50 seconds, so the disk is asked about once a minute. Tokens of the next
+/// boot begin there, and callers distrust tokens that are more than a minute ahead of their clocks.
+const AHEAD_US: u64 = 50_000_000;
+
+/// How far ahead of a token the mark is set at least. Where tokens run ahead of the clock, they count in ones.
+const AHEAD_TOKENS: u64 = 1_000_000;
 
 const MAGIC: &[u8; 8] = b"tenure-1";
 const SLOT: usize = 24;
@@ -52,7 +56,7 @@ impl Fence {
     }
 
     /// Makes sure that `token` is below the mark on disk. Called before the token is given out.
-    pub(crate) fn cover(&self, token: Token) -> Result<(), Fault> {
+    pub(crate) fn cover(&self, token: Token, wall_us: u64) -> Result<(), Fault> {
         if token <= self.mark() {
             return Ok(());
         }
@@ -60,7 +64,7 @@ impl Fence {
         if token <= self.mark() {
             return Ok(());
         }
-        let mark = token.0.saturating_add(AHEAD);
+        let mark = token.0.saturating_add(AHEAD_TOKENS).max(wall_us.saturating_add(AHEAD_US));
         let written = pwrite(&self.file, &encode(mark), SLOTS_AT[older])
             .and_then(|_| fdatasync(&self.file))
             .map_err(|error| {
@@ -134,29 +138,30 @@ mod tests {
         let (_place, directory) = directory();
         let fence = Fence::open(&directory).unwrap();
         assert_eq!(fence.mark(), Token(0));
-        fence.cover(Token(1000)).unwrap();
-        fence.cover(Token(1001)).unwrap();
-        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(1000 + AHEAD));
-        fence.cover(Token(1001 + AHEAD)).unwrap();
-        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(1001 + 2 * AHEAD));
+        fence.cover(Token(1000), 1000).unwrap();
+        fence.cover(Token(1001), 2000).unwrap();
+        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(1000 + AHEAD_US));
+        // Tokens that ran ahead of the clock don't carry the mark further away from it.
+        fence.cover(Token(1001 + AHEAD_US), 3000).unwrap();
+        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(1001 + AHEAD_US + AHEAD_TOKENS));
     }
 
     #[test]
     fn another_process_may_have_moved_the_mark() {
         let (_place, directory) = directory();
         let (one, two) = (Fence::open(&directory).unwrap(), Fence::open(&directory).unwrap());
-        two.cover(Token(5 * AHEAD)).unwrap();
-        one.cover(Token(AHEAD)).unwrap();
-        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(6 * AHEAD));
+        two.cover(Token(5), 5).unwrap();
+        one.cover(Token(3), 3).unwrap();
+        assert_eq!(Fence::open(&directory).unwrap().mark(), Token(5 + AHEAD_US));
     }
 
     #[test]
     fn a_torn_slot_is_ignored_and_two_are_refused() {
         let (_place, directory) = directory();
         let fence = Fence::open(&directory).unwrap();
-        fence.cover(Token(1)).unwrap();
+        fence.cover(Token(1), 1).unwrap();
         let first = fence.mark();
-        fence.cover(Token(first.0 + 1)).unwrap();
+        fence.cover(Token(first.0 + 1), first.0 + 1).unwrap();
         let file = fs::OpenOptions::new().write(true).open(directory.root_path.join("fence")).unwrap();
         let newer = usize::from(decode_at(&directory, 1) > decode_at(&directory, 0));
         file.write_all_at(&[0x55; 20], SLOTS_AT[newer]).unwrap();

@@ -10,13 +10,12 @@ use std::fmt::Write;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock, fstat, major, minor, openat};
 use rustix::io::Errno;
-use tenure_engine::{Fault, boottime};
+use tenure_engine::Fault;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::directory::{Directory, PRIVATE_FILE, cannot};
@@ -34,7 +33,6 @@ pub(crate) struct Guard {
     turn: Mutex<()>,
     file: OwnedFd,
     store: PathBuf,
-    checked_at: AtomicU64,
 }
 
 /// Proof of being inside the guard; leaves when dropped.
@@ -57,7 +55,7 @@ impl Guard {
         let file = openat(&directory.boot, "guard", flags, PRIVATE_FILE)
             .map_err(|error| cannot("open", &directory.boot_path.join("guard"), error.into()))?;
         let store = directory.boot_path.clone();
-        Ok(Self { turn: Mutex::new(()), file, store, checked_at: AtomicU64::new(0) })
+        Ok(Self { turn: Mutex::new(()), file, store })
     }
 
     /// Enters, waiting for at most `limit` without blocking the thread.
@@ -119,33 +117,11 @@ impl Guard {
         turn: MutexGuard<'a, ()>,
     ) -> Result<Result<Entered<'a>, MutexGuard<'a, ()>>, Fault> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                let entered = Entered { file: &self.file, _turn: turn };
-                self.check_still_there()?;
-                Ok(Ok(entered))
-            }
+            Ok(()) => Ok(Ok(Entered { file: &self.file, _turn: turn })),
             Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Err(turn)),
             Err(error) => Err(Fault::not_run(format!("cannot lock the store {}", self.store.display()))
                 .source(std::io::Error::from(error))),
         }
-    }
-
-    /// Somebody may have deleted the directory: a new one in its place would be a second store. Looked at once a
-    /// second.
-    fn check_still_there(&self) -> Result<(), Fault> {
-        let now = boottime().0;
-        if now.saturating_sub(self.checked_at.load(Ordering::Relaxed)) < 1000 {
-            return Ok(());
-        }
-        if fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0) {
-            return Err(Fault::refused(format!(
-                "the store {} was deleted while this process used it",
-                self.store.display()
-            ))
-            .hint("end every process that uses it, then start them again"));
-        }
-        self.checked_at.store(now, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Why nobody could enter for so long.

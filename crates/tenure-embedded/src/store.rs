@@ -1,11 +1,14 @@
 //! One store on disk, as the engine values of this process share it.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, fallocate, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
@@ -48,6 +51,9 @@ pub(crate) struct Store {
     /// Rings other processes' bells.
     ringer: UnixDatagram,
     directory: Directory,
+    /// The inode of the database.
+    inode: u64,
+    looked_at_ms: AtomicU64,
 }
 
 /// What a transaction leaves to be done after it.
@@ -71,18 +77,19 @@ impl Store {
             return Ok(store);
         }
         let guard = Guard::open(&directory)?;
-        let (fence, tree) = {
+        let (fence, tree, inode) = {
             let entered = guard.enter_blocking()?;
             let fence = Fence::open(&directory)?;
-            let tree = open_tree(&entered, &directory, &fence)?;
-            (fence, tree)
+            let (tree, inode) = open_tree(&entered, &directory, &fence)?;
+            (fence, tree, inode)
         };
         directory.remove_other_boots();
         let processes = Processes::open(&directory)?;
         let ringer = UnixDatagram::unbound()
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .map_err(|error| Fault::refused("cannot open a socket to wake other processes").source(error))?;
-        let store = Arc::new(Self { tree, fence, guard, processes, ringer, directory });
+        let looked_at_ms = AtomicU64::new(0);
+        let store = Arc::new(Self { tree, fence, guard, processes, ringer, directory, inode, looked_at_ms });
         stores.insert(identity, Arc::downgrade(&store));
         Ok(store)
     }
@@ -109,8 +116,30 @@ impl Store {
         Ok((member, bell))
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
-        &self.guard
+    /// Enters the guard of a store that is still the one at its path.
+    pub(crate) async fn enter(&self, limit: Duration) -> Result<Entered<'_>, Fault> {
+        let entered = self.guard.enter(limit).await?;
+        self.check_still_there()?;
+        Ok(entered)
+    }
+
+    /// Somebody may have deleted or moved the directory: whoever comes next creates a new one in its place, and
+    /// those two don't exclude each other. Looked at once a second.
+    fn check_still_there(&self) -> Result<(), Fault> {
+        let now = boottime().0;
+        if now.saturating_sub(self.looked_at_ms.load(Ordering::Relaxed)) < 1000 {
+            return Ok(());
+        }
+        let path = self.directory.boot_path.join("store");
+        if fs::symlink_metadata(&path).map_or(0, |found| found.ino()) != self.inode {
+            return Err(Fault::refused(format!(
+                "the store {} was deleted or replaced while this process used it",
+                path.display()
+            ))
+            .hint("end every process that uses it, then start them again"));
+        }
+        self.looked_at_ms.store(now, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn processes(&self) -> &Processes {
@@ -143,7 +172,10 @@ impl Store {
             for process in eyes.dead() {
                 book::collect(txn, process)?;
             }
-            self.fence.cover(book::last(txn)?).map_err(Trouble::Fault)?;
+            let last = book::last(txn)?;
+            if last > self.fence.mark() {
+                self.fence.cover(last, now().wall_us).map_err(Trouble::Fault)?;
+            }
             Ok(result)
         });
         let result = result.map_err(|trouble| self.fault(trouble))?;
@@ -262,11 +294,6 @@ impl Store {
             .source(error),
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn pages(&self) -> usize {
-        self.tree.pages()
-    }
 }
 
 /// Asks some locks for nothing, so that holds of the dead end and live waiters get them. Goes on where the last
@@ -375,23 +402,23 @@ impl Witness for Eyes<'_> {
 }
 
 /// Opens the database. It appears under its name when it is whole: allocated to its last block, and not empty.
-fn open_tree(entered: &Entered<'_>, directory: &Directory, fence: &Fence) -> Result<Tree, Fault> {
+fn open_tree(entered: &Entered<'_>, directory: &Directory, fence: &Fence) -> Result<(Tree, u64), Fault> {
     let path = directory.boot_path.join("store");
-    let size = match statat(&directory.boot, "store", AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat.st_size as u64,
+    let find = || statat(&directory.boot, "store", AtFlags::SYMLINK_NOFOLLOW);
+    let found = match find() {
         Err(Errno::NOENT) => {
-            let size = size_of_new_stores()?;
-            create_tree(entered, directory, fence, &path, size)?;
-            size
+            create_tree(entered, directory, fence, &path, size_of_new_stores()?)?;
+            find()
         }
-        Err(error) => return Err(cannot("examine", &path, error.into())),
-    };
-    let tree = Tree::open(entered, &path, size).map_err(|error| failed(&path, error))?;
+        found => found,
+    }
+    .map_err(|error| cannot("examine", &path, error.into()))?;
+    let tree = Tree::open(entered, &path, found.st_size as u64).map_err(|error| failed(&path, error))?;
     let format = tree.write(entered, |txn| {
         Ok(txn.get(FORMAT_KEY)?.and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes))
     });
     match format {
-        Ok(Some(FORMAT)) => Ok(tree),
+        Ok(Some(FORMAT)) => Ok((tree, found.st_ino)),
         Ok(format) => {
             let format = format.map_or("unknown".to_owned(), |format| format.to_string());
             Err(Fault::refused(format!(
@@ -462,3 +489,8 @@ fn size_of_new_stores() -> Result<u64, Fault> {
             .hint("set it to the size of a new store in MiB, from 1 to 1048576")
     })
 }
+
+#[cfg(test)]
+mod differential;
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_core::{Attempt, HolderId, Message, Name, Owner, Reply, Request};
+use tenure_core::{Attempt, HolderId, Message, Name, Owner, Reply, Request, Snapshot};
 use tenure_engine::{Card, Engine, Letter, random_owner};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
@@ -97,12 +97,12 @@ async fn the_lock_goes_from_hand_to_hand() {
         let look = a.engine.look(&name).await.unwrap();
         assert_eq!(look.snapshot.standing.unwrap().holder, Some(second.holder));
         assert_eq!((look.snapshot.waiting, look.orphaned), (1, false));
-        assert_eq!(a.engine.names().await.unwrap(), [name.clone()]);
+        assert_eq!(a.engine.names().await.unwrap(), std::slice::from_ref(&name));
 
         b.call(&name, Request::Release { owner: second }).await;
         b.call(&name, Request::Release { owner: third }).await;
         assert_eq!(a.engine.names().await.unwrap(), []);
-        assert_eq!(a.engine.look(&name).await.unwrap().snapshot, Default::default());
+        assert_eq!(a.engine.look(&name).await.unwrap().snapshot, Snapshot::default());
     }
 }
 

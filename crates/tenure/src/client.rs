@@ -176,6 +176,7 @@ pub enum InspectError {
     Backend(#[from] Fault),
 }
 
+#[cfg_attr(not(feature = "redis"), expect(clippy::unused_async))]
 async fn open(url: &str) -> Result<Arc<dyn Engine>, ConnectError> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {

@@ -60,10 +60,10 @@ impl fmt::Display for Holder {
         }
         match (self.lease_ends_in_ms, self.free_in_ms) {
             (Some(0), Some(free_in_ms)) => {
-                write!(f, "; its lease is over, free in {} at the latest", span(free_in_ms))?
+                write!(f, "; its lease is over, free in {} at the latest", span(free_in_ms))?;
             }
             (Some(ends_in_ms), _) => write!(f, "; lease ends in {} unless renewed", span(ends_in_ms))?,
-            (None, _) => write!(f, "; it has no end of its own")?,
+            (None, _) => f.write_str("; it has no end of its own")?,
         }
         match self.waiting {
             0 => Ok(()),

@@ -168,10 +168,11 @@ impl Lock {
         let mut wish = Wish { client: &self.client, serial, fulfilled: false };
         let token = tokio::select! {
             biased;
-            () = async {
+            // The ask by itself decides nothing: its answer shows in the view.
+            never = async {
                 driver.carry_inline(serial, Input::Acquire).await;
-                std::future::pending().await
-            } => unreachable!("the ask alone decides nothing"),
+                std::future::pending::<std::convert::Infallible>().await
+            } => match never {},
             decided = decided(&mut view) => decided?,
         };
         wish.fulfilled = true;
