@@ -64,7 +64,7 @@ mod tests {
             (".", "is not a duration"),
             ("1.2.3s", "is not a duration"),
             ("-1s", "is not a duration"),
-            ("5 m", "is not a duration"),
+            ("5 m", "\"5\" in \"5 m\" has no unit"),
             ("1h30", "\"30\" in \"1h30\" has no unit"),
             ("5min", "\"min\" in \"5min\" is not a unit"),
             ("366d", "is longer than 365 days"),

@@ -1,7 +1,8 @@
 //! `tenure run`: a command under a lock.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -268,12 +269,16 @@ impl Args {
             }
             return exit_codes::LOST;
         }
-        if file.is_some_and(is_used_by_others) {
-            voice.detail("the command ended, but processes that it started still run and keep the lock");
-            // Not released, not even by its drop: the lock is theirs now.
-            std::mem::forget(guard);
-            return code;
-        }
+        // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
+        let _file = match file.map(for_us_alone) {
+            Some(None) => {
+                voice.detail("the command ended, but processes that it started still run and keep the lock");
+                // Not released, not even by its drop: the lock is theirs now.
+                std::mem::forget(guard);
+                return code;
+            }
+            file => file,
+        };
         match guard.release().await {
             Ok(_) => code,
             Err(ReleaseError::NotHeld) => {
@@ -347,13 +352,12 @@ fn code_of(ended: WaitStatus) -> u8 {
     }
 }
 
-/// Does anybody but us have the job's file open?
-fn is_used_by_others(file: OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
-    // The lock on the file belongs to what all of us inherited. A file that was opened anew gets it when the last
-    // of us is gone; we go first.
-    let again =
-        std::fs::File::options().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+/// The job's file, locked by us alone; `None`: others have it open.
+fn for_us_alone(file: OwnedFd) -> Option<File> {
+    // The lock on it belongs to what all of the job inherited. One that is opened anew can be locked when the last of
+    // them is gone; we go first.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = File::options().read(true).write(true).open(path);
     drop(file);
-    again.is_ok_and(|again| flock(&again, FlockOperation::NonBlockingLockExclusive).is_err())
+    again.ok().filter(|again| flock(again, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
