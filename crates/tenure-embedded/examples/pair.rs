@@ -1,4 +1,5 @@
-//! Measures one acquire and release, uncontended: `cargo run --release -p tenure-embedded --example pair [DIR]`.
+//! Measures one acquire and release: `cargo run --release -p tenure-embedded --example pair [DIR]`. Several at once
+//! show what processes with locks of their own cost each other.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = std::env::args_os().nth(1).map_or(Location::Default, |path| Location::Directory(path.into()));
     let engine = EmbeddedEngine::open(&place)?;
     println!("{}", engine.scope());
-    let name = Name::new("pair")?;
+    let name = Name::new(&format!("pair {}", std::process::id()))?;
     let mut took = Vec::with_capacity(PAIRS);
     for serial in 0..PAIRS as u32 {
         let owner = random_owner(HolderId { process: engine.process(), serial });
@@ -32,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         took.push(begun.elapsed());
         assert!(
             matches!((granted, released), (Reply::Granted { .. }, Reply::Released)),
-            "nobody else takes part"
+            "nobody else takes this lock"
         );
     }
     let total: Duration = took.iter().sum();
