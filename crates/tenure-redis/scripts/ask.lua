@@ -30,13 +30,20 @@ local owner, ttl_ms, guard_ms, place_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(AR
 look()
 if odd then return {'format', odd} end
 
-local token, _, _, stop = mine(owner)
+local token, old_ttl_ms, _, stop = mine(owner)
 if token then
-  begin(owner, token, ttl_ms, guard_ms, stop)
+  -- The lock may have been handed over meanwhile, and its owner may believe in all of that lease: only ever longer.
+  if ttl_ms + guard_ms > free_in_ms then
+    -- PEXPIRE is never refused for lack of memory, and what follows a first write isn't either.
+    redis.call('PEXPIRE', LOCK, ttl_ms + guard_ms)
+    if old_ttl_ms == '0' then ttl_ms = '0' end
+    local new = table.concat({owner, '1', token, ttl_ms, guard_ms}, ':') .. stop
+    if new ~= value then redis.call('SET', LOCK, new, 'KEEPTTL') end
+  end
   return {'granted', now_us, tonumber(token)}
 end
 if free_in_ms == -2 then
-  if hand_over(owner) then return {'granted', now_us, hold(owner, ttl_ms, guard_ms)} end
+  if hand_over(owner) then return {'granted', now_us, hold(owner, ttl_ms, guard_ms, ttl_ms)} end
   if odd then return {'format', odd} end
   look()
 end

@@ -34,24 +34,17 @@ local function mine(owner)
   return string.match(value, '^(%d+):(%d+):(%d+)(.*)$', #prefix + 1)
 end
 
--- Starts the lease of the hold under the lock's key anew. PEXPIRE comes first: it is never refused for lack of
--- memory, and after it nothing else is.
-local function begin(owner, token, ttl_ms, guard_ms, stop)
-  redis.call('PEXPIRE', LOCK, ttl_ms + guard_ms)
-  local new = table.concat({owner, '1', token, ttl_ms, guard_ms}, ':') .. stop
-  if new ~= value then redis.call('SET', LOCK, new, 'PX', ttl_ms + guard_ms) end
-end
-
--- Writes a new hold under the lock's key; answers its token.
-local function hold(owner, ttl_ms, guard_ms)
+-- Writes a new hold under the lock's key; answers its token. ttl_ms of 0: the lock was handed over, its lease is what
+-- is left of a place, and no renewal has come yet.
+local function hold(owner, ttl_ms, guard_ms, lease_ms)
   local token = now_us
   local last = tonumber(redis.call('GETSET', COUNTER, token))
   if last and last >= token then
     token = last + 1
     redis.call('SET', COUNTER, token)
   end
-  redis.call('SET', LOCK, string.format('%s:1:%.0f:%.0f:%s', owner, token, ttl_ms, guard_ms),
-    'PX', math.max(1, ttl_ms + guard_ms))
+  redis.call('SET', LOCK, string.format('%s:1:%.0f:%s:%s', owner, token, ttl_ms, guard_ms),
+    'PX', math.max(1, lease_ms + guard_ms))
   return token
 end
 
@@ -129,7 +122,7 @@ local function hand_over(asker)
     end
     if reachable(owner) then
       leave(owner)
-      local token = hold(owner, until_ms - now_ms, guard_ms)
+      local token = hold(owner, '0', guard_ms, until_ms - now_ms)
       tell(owner, 'granted', string.format('%.0f', token), attempt)
       tell_head()
       return false
