@@ -33,11 +33,11 @@ pub(crate) async fn tell(client: &Client, name: &str, voice: Voice) -> Infallibl
 fn sentence(lock: &Inspection) -> String {
     let us = lock.waiters.iter().find(|waiter| waiter.pid == Some(std::process::id()));
     let queue = match us {
-        Some(us) => Some(format!("place {} of {}", us.place, lock.waiting)),
-        None => (lock.waiting > 1).then(|| format!("{} waiting", lock.waiting)),
+        Some(us) => format!(" (place {} of {})", us.place, lock.waiting),
+        None => String::new(),
     };
-    let what = format!("waiting for '{}', {}", printable(&lock.name), held_by(lock));
-    [Some(what), until(lock), queue].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let until = until(lock).map_or_else(String::new, |until| format!("; {until}"));
+    format!("waiting for '{}'{queue}, {}{until}", printable(&lock.name), held_by(lock))
 }
 
 /// A line of the terminal that is written over and over. Wiped when dropped.
@@ -47,7 +47,9 @@ struct LiveLine {
 
 impl LiveLine {
     fn show(&mut self, text: &str) {
-        let width = tcgetwinsize(stderr()).map_or(80, |size| size.ws_col).max(20);
+        // A terminal that does not know its width says 0.
+        let width =
+            tcgetwinsize(stderr()).ok().map(|size| size.ws_col).filter(|&width| width > 0).unwrap_or(80);
         let cut: String = format!("tenure: {text}").chars().take(usize::from(width) - 1).collect();
         let _ = write!(std::io::stderr(), "\r\x1b[K{cut}");
         self.shown = true;

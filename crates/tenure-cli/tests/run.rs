@@ -118,7 +118,7 @@ fn who_waits_says_so_after_a_second_and_gets_it() {
     assert_eq!(code, 0, "the two overlapped: {text}");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].starts_with("tenure: waiting for 'mail', held by "), "{text}");
+    assert!(lines[0].starts_with("tenure: waiting for 'mail' (place 1 of 1), held by "), "{text}");
     assert!(lines[1].starts_with("tenure: acquired 'mail' after 1s (fence "), "{text}");
 }
 
