@@ -9,7 +9,7 @@ use crate::{median, pin, runtime};
 const ROUNDS: usize = 25;
 const PAIRS: u32 = 2000;
 
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     pin(0, 0)?;
     let folder = tempfile::tempdir()?;
     let url = format!("file:{}", folder.path().display());

@@ -21,7 +21,7 @@ fn now_us() -> u64 {
 }
 
 /// What each waiting process runs.
-pub fn wait_in_line(url: &str, name: &str, hold_ms: u64) -> Result<()> {
+pub(crate) fn wait_in_line(url: &str, name: &str, hold_ms: u64) -> Result<()> {
     runtime()?.block_on(async {
         let client = tenure::Client::connect(url).await?;
         println!("ready");
@@ -36,7 +36,7 @@ pub fn wait_in_line(url: &str, name: &str, hold_ms: u64) -> Result<()> {
     })
 }
 
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let server = RedisServer::start();
     line("redis", &server.url())?;
     let folder = tempfile::tempdir()?;
@@ -83,7 +83,7 @@ fn line(engine: &str, url: &str) -> Result<()> {
 }
 
 /// What waiting costs the server.
-pub fn waiting() -> Result<()> {
+pub(crate) fn waiting() -> Result<()> {
     const SECONDS: u64 = 20;
     let server = RedisServer::start();
     runtime()?.block_on(async {

@@ -11,7 +11,7 @@ use crate::{median, pin, runtime};
 const ROUNDS: usize = 30;
 const PAIRS: usize = 400;
 
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let server = RedisServer::start();
     pin(server.pid(), 0)?;
     pin(0, 0)?;

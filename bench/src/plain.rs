@@ -10,14 +10,14 @@ const RELEASE: &str =
 
 /// A lock of two commands.
 #[derive(Clone)]
-pub struct Plain {
+pub(crate) struct Plain {
     connection: MultiplexedConnection,
     sha: String,
 }
 
 impl Plain {
     /// `nodelay`: send every piece at once; the client's own default is to gather (Nagle).
-    pub async fn connect(port: u16, nodelay: bool) -> Result<Self> {
+    pub(crate) async fn connect(port: u16, nodelay: bool) -> Result<Self> {
         let info = format!("redis://127.0.0.1:{port}/?protocol=resp3").into_connection_info()?;
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(nodelay));
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -27,7 +27,7 @@ impl Plain {
         Ok(Self { connection, sha })
     }
 
-    pub async fn pair(&mut self, name: &str, token: &str) -> Result<()> {
+    pub(crate) async fn pair(&mut self, name: &str, token: &str) -> Result<()> {
         let taken: Option<String> = redis::cmd("SET")
             .arg(name)
             .arg(token)
@@ -49,14 +49,14 @@ impl Plain {
     }
 
     /// The answer to `INFO section`, a number of it.
-    pub async fn info(&mut self, section: &str, key: &str) -> Result<String> {
+    pub(crate) async fn info(&mut self, section: &str, key: &str) -> Result<String> {
         let text: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         Ok(line.unwrap_or_default().to_owned())
     }
 
     /// Microseconds that the server has spent in commands sent from outside: scripts count as a whole.
-    pub async fn server_usec(&mut self) -> Result<f64> {
+    pub(crate) async fn server_usec(&mut self) -> Result<f64> {
         let mut total = 0.0;
         for command in ["cmdstat_set", "cmdstat_evalsha", "cmdstat_eval"] {
             let stat = self.info("commandstats", command).await?;
@@ -66,18 +66,18 @@ impl Plain {
         Ok(total)
     }
 
-    pub async fn reset_stats(&mut self) -> Result<()> {
+    pub(crate) async fn reset_stats(&mut self) -> Result<()> {
         Ok(redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.connection).await?)
     }
 
     /// Seconds of CPU that the server process has used.
-    pub async fn server_cpu(&mut self) -> Result<f64> {
+    pub(crate) async fn server_cpu(&mut self) -> Result<f64> {
         let user: f64 = self.info("cpu", "used_cpu_user").await?.parse()?;
         let system: f64 = self.info("cpu", "used_cpu_sys").await?.parse()?;
         Ok(user + system)
     }
 
-    pub async fn commands(&mut self) -> Result<u64> {
+    pub(crate) async fn commands(&mut self) -> Result<u64> {
         Ok(self.info("stats", "total_commands_processed").await?.parse()?)
     }
 }

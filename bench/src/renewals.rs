@@ -12,7 +12,7 @@ use crate::runtime;
 const LOCKS: usize = 10_000;
 const SECONDS: u64 = 40;
 
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let server = RedisServer::start();
     runtime()?.block_on(async {
         let client = tenure::Client::connect(&server.url()).await?;

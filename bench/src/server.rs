@@ -20,7 +20,7 @@ struct Cost {
     cpu: Vec<f64>,
 }
 
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let server = RedisServer::start();
     pin(server.pid(), 0)?;
     pin(0, 1)?;

@@ -2,14 +2,15 @@
 --
 -- KEYS  1 the lock   2 its queue   3 its places   4 the token counter of its slot
 -- ARGV  1 owner
--- Returns {'released'}   {'not_held'}   {'format', number}
-local value = redis.pcall('GETRANGE', KEYS[1], 0, 299)
+-- Returns 1: released, and nobody waited
+--         {'released'}   {'not_held'}   {'format', number}
+local value = redis.pcall('GETRANGE', KEYS[1], '0', '299')
 local prefix = ARGV[1] .. ':1:'
 local held = type(value) == 'string' and string.sub(value, 1, #prefix) == prefix
 local waited_for = redis.call('EXISTS', KEYS[2]) == 1
 if held and not waited_for then
   redis.call('DEL', KEYS[1])
-  return {'released'}
+  return 1
 end
 
 local time = redis.call('TIME')

@@ -95,10 +95,11 @@ pub(crate) fn encode(
             check_ms("lease", *ttl_ms, 1)?;
             check_ms("guard", *guard_ms, 0)?;
             check_ms("place", *place_ms, 0)?;
-            // The first microsecond that is too late. Exact in a double, as Lua needs it.
-            let late_us = own.unwrap_or(not_after).plus(1).0.saturating_mul(1000).min(1 << 53);
+            // The first microsecond that is too late, in 16 digits: the script compares it as a text.
+            let late_us = own.unwrap_or(not_after).plus(1).0.saturating_mul(1000).min(9_999_999_999_999_999);
             let mut cmd = command(&scripts.ask, by, &keys);
-            cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms).arg(*place_ms).arg(attempt.0).arg(late_us);
+            cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms).arg(*place_ms).arg(attempt.0);
+            cmd.arg(format!("{late_us:016}")).arg(ttl_ms + guard_ms);
             cmd
         }
         Request::Renew { owner, ttl_ms, guard_ms } => {
@@ -166,7 +167,17 @@ pub(crate) fn decode(value: &Value, deaf: bool) -> Result<Decoded, Undecodable> 
 }
 
 fn decode_answer(value: &Value, deaf: bool) -> Option<Result<Decoded, Undecodable>> {
-    let Value::Array(parts) = value else { return None };
+    let parts = match value {
+        // The common cases.
+        Value::BulkString(token) => {
+            let token = decimal(std::str::from_utf8(token).ok()?)?;
+            let (reply, now) = (Reply::Granted { token: Token(token) }, Some(Moment(token / 1000)));
+            return Some(Ok(Decoded { reply, now }));
+        }
+        Value::Int(1) => return Some(Ok(Decoded { reply: Reply::Released, now: None })),
+        Value::Array(parts) => parts,
+        _ => return None,
+    };
     let (word, rest) = parts.split_first()?;
     let (mut now, mut last) = (None, None);
     let mut timed = |now_us: &Value| {
