@@ -1,6 +1,7 @@
 //! Both engines through the port, in one process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -165,4 +166,56 @@ async fn a_holder_is_asked_to_stop() {
         let renew = Request::Renew { owner, ttl_ms: 30_000, guard_ms: 0 };
         assert_eq!(a.call(&name, renew).await, Reply::Stopping { by: "me".into() });
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_tasks_on_many_threads_exclude_each_other() {
+    for (_place, a, b) in pairs() {
+        let inside: Arc<[AtomicBool; 4]> = Arc::default();
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..32_usize {
+            let engine = if task % 2 == 0 { a.engine.clone() } else { b.engine.clone() };
+            let inside = inside.clone();
+            tasks.spawn(async move {
+                let (lock, mut held) = (task % 4, 0);
+                let name = name(&format!("n{lock}"));
+                for serial in 0..400 {
+                    let holder = HolderId { process: engine.process(), serial: task as u32 * 1000 + serial };
+                    let owner = random_owner(holder);
+                    let mut ask = ask(owner);
+                    if let Request::Ask { place_ms, .. } = &mut ask {
+                        *place_ms = 0;
+                    }
+                    match engine.call(&name, &ask, LIMIT).await.unwrap() {
+                        Reply::Granted { .. } => held += 1,
+                        Reply::Busy { .. } => continue,
+                        other => panic!("{other:?}"),
+                    }
+                    assert!(!inside[lock].swap(true, Ordering::SeqCst), "two inside");
+                    tokio::task::yield_now().await;
+                    inside[lock].store(false, Ordering::SeqCst);
+                    let release = Request::Release { owner };
+                    assert_eq!(engine.call(&name, &release, LIMIT).await.unwrap(), Reply::Released);
+                }
+                held
+            });
+        }
+        let held: u32 = tasks.join_all().await.into_iter().sum();
+        assert!(held > 100, "only {held} times");
+    }
+}
+
+#[test]
+fn a_store_is_opened_and_closed_from_many_threads() {
+    let place = tempfile::tempdir().unwrap();
+    let location = Location::Directory(place.path().join("store"));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    EmbeddedEngine::open(&location).unwrap();
+                }
+            });
+        }
+    });
 }

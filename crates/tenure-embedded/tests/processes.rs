@@ -141,6 +141,7 @@ impl Actor {
 
     /// Kills it, and reads all that it had said.
     fn kill(mut self) -> String {
+        assert!(self.process.try_wait().unwrap().is_none(), "it ended by itself: what it found is above");
         self.process.kill().unwrap();
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
