@@ -1,11 +1,24 @@
 //! One list of cases for every engine of Tenure, and the faults to run them under.
 //!
 //! [`suite`] owns the list; an engine brings a [`subject::Subject`]. [`proxy`] does to connections what networks do,
-//! [`faulty`] does it to any engine; [`server`] starts Redis servers of one's own, [`frozen_clock`] sets their time; and the program `taker` takes locks in a process that can be killed.
+//! [`faulty`] does it to any engine; [`server`] starts Redis servers of one's own, [`frozen_clock`] sets their time;
+//! and the program `taker` takes locks in a process that can be killed.
 #![forbid(unsafe_code)]
 
+mod cancel;
+mod crash;
+mod exclusion;
 pub mod faulty;
 pub mod frozen_clock;
+mod lease;
+mod loss;
+mod messages;
+mod order;
 pub mod proxy;
+mod redis;
 mod resp;
 pub mod server;
+pub mod subject;
+pub mod suite;
+pub mod taker;
+mod wire;

@@ -1,1 +1,7 @@
-fn main() {}
+//! The list of cases over the embedded engine.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tenure_conformance::suite::run(tenure_conformance::subject::EMBEDDED, env!("CARGO_BIN_EXE_taker"))
+}

@@ -7,6 +7,8 @@ use nix::unistd::{ForkResult, fork};
 
 /// Runs `work` in a copy of this process, which ends with it, and waits for that.
 pub(crate) fn in_a_copy(work: impl FnOnce()) {
+    let threads = std::fs::read_dir("/proc/self/task").expect("the kernel lists threads").count();
+    assert_eq!(threads, 1, "only a process with one thread may be copied");
     // SAFETY: no other thread exists whose locks the copy could have inherited.
     match unsafe { fork() }.expect("there is room for another process") {
         ForkResult::Child => {
