@@ -7,7 +7,7 @@ use tenure::{Inspection, State, printable, span};
 use crate::failure::Failure;
 use crate::ls::json;
 use crate::store::{Store, not_seen};
-use crate::text::{ago, held_by, print, until};
+use crate::text::{ago, held_by, print, quoted, until};
 
 /// Show who holds a lock and who waits for it
 #[derive(clap::Args, Debug)]
@@ -64,7 +64,7 @@ fn page(lock: &Inspection) -> String {
     }
     line("scope", Some(lock.scope.clone()));
     if let (State::Held, Some(holder)) = (lock.state, &lock.holder) {
-        line("stop it", Some(format!("tenure release '{}' --holder {}", lock.name, holder.id)));
+        line("stop it", Some(format!("tenure release {} --holder {}", quoted(&lock.name), holder.id)));
     }
     page
 }

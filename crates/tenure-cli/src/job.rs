@@ -11,6 +11,7 @@ use rustix::process::{
     test_kill_process_group, wait,
 };
 use tenure::Moment;
+use tenure_engine::boottime;
 
 use crate::keeper::Keeper;
 use crate::terminal::{Terminal, piped_on};
@@ -75,6 +76,10 @@ impl Job {
                 io::Error::other(format!("the process that guards the job did not start: {error}"))
             })?),
         };
+        // We may have been stopped for any time since the lock was granted.
+        if boottime() >= recipe.last_moment {
+            return Err(io::Error::other("the lease ended before everything stood ready"));
+        }
         let mut terminal = Terminal::of_stdin();
         if let Some(terminal) = terminal.as_mut().filter(|_| !piped_on()) {
             terminal.give(group);

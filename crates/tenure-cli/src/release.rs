@@ -5,7 +5,7 @@ use tenure::{HolderId, StopError, printable, span};
 use crate::exit_codes;
 use crate::failure::Failure;
 use crate::store::{Store, not_seen};
-use crate::text::{held_by, print};
+use crate::text::{held_by, print, quoted};
 
 /// Ask the holder of a lock to stop
 ///
@@ -40,18 +40,20 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             };
             print(&format!(
                 "Asked {} to stop '{name}', {}.\n{told}. A `tenure run` stops its command now and ends with 79. The \
-                 lock passes on when it has stopped{end}.\nSee: tenure inspect '{name}'\n",
+                 lock passes on when it has stopped{end}.\nSee: tenure inspect {}\n",
                 args.holder,
                 held_by(&lock),
+                quoted(&args.name),
             ));
             Ok(0)
         }
         Err(StopError::NotHolder(id)) => Err(Failure {
             code: exit_codes::NOT_THE_HOLDER,
             text: format!(
-                "{id} does not hold '{name}' (any more); it is {now}. Nobody was asked. See: tenure inspect '{name}'",
+                "{id} does not hold '{name}' (any more); it is {now}. Nobody was asked. See: tenure inspect {word}",
                 name = printable(&args.name),
                 now = held_by(&lock),
+                word = quoted(&args.name),
             ),
         }),
         Err(error @ StopError::BadInput(_)) => Err(Failure::usage(error.to_string())),

@@ -145,19 +145,20 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         set: environment(&guard, &client),
         unset: &[URL_VARIABLE],
         file: file.as_ref(),
-        last_moment: guard.deadline(),
+        last_moment: if file.is_some() { Moment::NEVER } else { guard.deadline() },
     };
     let mut job = match Job::start(&recipe) {
         Ok(job) => job,
         Err(error) => {
             let _ = guard.release().await;
-            return Err(error.into());
+            let text = format!("the command could not be started: {error}. Nothing was run");
+            return Err(Failure { code: exit_codes::SYSTEM, text });
         }
     };
     let rules = Rules { kept: file.is_some(), kill_after_ms: args.kill_after_ms() };
     let verdict = supervise(&mut job, &mut guard.watch(), &mut signals, rules, voice).await?;
     job.close(verdict.gone);
-    Ok(args.conclude(guard, file, verdict, voice).await)
+    Ok(args.conclude(guard, file, verdict, &mut signals, voice).await)
 }
 
 /// What became of the wish for the lock.
@@ -259,7 +260,14 @@ impl Args {
     }
 
     /// Gives the lock back and says how it went.
-    async fn conclude(&self, guard: Guard, file: Option<OwnedFd>, verdict: Verdict, voice: Voice) -> u8 {
+    async fn conclude(
+        &self,
+        guard: Guard,
+        file: Option<OwnedFd>,
+        verdict: Verdict,
+        signals: &mut Signals,
+        voice: Voice,
+    ) -> u8 {
         let code = verdict.ended.map_or(exit_codes::LOST, code_of);
         if let Some(loss) = verdict.lost {
             voice.say(&self.loss(&loss, guard.deadline(), verdict.gone));
@@ -279,7 +287,13 @@ impl Args {
             }
             file => file,
         };
-        match guard.release().await {
+        let released = tokio::select! {
+            biased;
+            released = guard.release() => released,
+            // Somebody is in a hurry: what is not released now ends with its lease.
+            _ = signals.ending() => return code,
+        };
+        match released {
             Ok(_) => code,
             Err(ReleaseError::NotHeld) => {
                 voice.say(&format!(

@@ -108,6 +108,13 @@ pub(crate) fn ago(since: Option<&str>) -> Option<String> {
     Some(span(u64::try_from(ms).unwrap_or(0)))
 }
 
+/// A word of a command line that people may copy into a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_.:/@%+=,".contains(c);
+    let text = printable(text);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 /// As much of a text as fits into a line.
 pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(COMMAND_CHARS_MAX) {
@@ -142,6 +149,12 @@ mod tests {
         let words = ["load", "--from=mysql://u:p@ss@db/x", "mail@example.org", "https://plain/"];
         let shown = command_line(words.into_iter().map(Into::into));
         assert_eq!(shown, "load --from=mysql://***@db/x mail@example.org https://plain/");
+    }
+
+    #[test]
+    fn names_can_be_copied_into_a_shell() {
+        assert_eq!(quoted("mail:daily"), "mail:daily");
+        assert_eq!(quoted("it's $(here)"), "'it'\\''s $(here)'");
     }
 
     #[test]

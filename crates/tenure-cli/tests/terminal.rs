@@ -69,9 +69,8 @@ impl Screen {
     /// Waits for a text, and forgets everything up to its end.
     fn wait_for(&self, text: &str) {
         let what = format!("{text:?} appears");
-        if std::panic::catch_unwind(|| wait_for(&what, || self.shows(text))).is_err() {
-            panic!("in vain: {what}; there is {:?}", self.shown.lock().unwrap());
-        }
+        let appeared = std::panic::catch_unwind(|| wait_for(&what, || self.shows(text))).is_ok();
+        assert!(appeared, "in vain: {what}; there is {:?}", self.shown.lock().unwrap());
         let mut shown = self.shown.lock().unwrap();
         let end = shown.find(text).expect("it was there") + text.len();
         shown.drain(..end);

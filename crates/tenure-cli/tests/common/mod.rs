@@ -103,7 +103,7 @@ impl Running {
         let mut text = String::new();
         // Whatever the job left behind may have it open: what is there is enough.
         if let Some(mut stderr) = self.0.stderr.take() {
-            let mut bytes = [0; 65_536];
+            let mut bytes = vec![0; 65_536];
             let read = stderr.read(&mut bytes).unwrap_or(0);
             text = String::from_utf8_lossy(&bytes[..read]).into_owned();
         }
