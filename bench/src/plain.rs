@@ -55,10 +55,11 @@ impl Plain {
         Ok(line.unwrap_or_default().to_owned())
     }
 
-    /// Microseconds that the server has spent in commands sent from outside: scripts count as a whole.
-    pub(crate) async fn server_usec(&mut self) -> Result<f64> {
+    /// Microseconds that the server has spent in these commands. A script counts as a whole; the commands inside are
+    /// counted under their own names once more.
+    pub(crate) async fn server_usec(&mut self, commands: &[&str]) -> Result<f64> {
         let mut total = 0.0;
-        for command in ["cmdstat_set", "cmdstat_evalsha", "cmdstat_eval"] {
+        for command in commands {
             let stat = self.info("commandstats", command).await?;
             let usec = stat.split(',').find_map(|field| field.strip_prefix("usec="));
             total += usec.map_or(Ok(0.0), str::parse)?;
