@@ -103,7 +103,8 @@ What the command leaves behind in the background:
   redis://  is stopped (TERM, then KILL) before the lock is released. If `tenure run` is killed or stopped, a small
             process of its own kills the command in its place.
 Not covered: processes that leave the command's process group (setsid, job control of an interactive shell), that run
-as another user, or that the kernel cannot kill; on file: they keep the lock all the same.
+as another user (sudo), or that the kernel cannot kill. On file: they keep the lock all the same, unless they close the
+files that they inherit, as sudo does.
 
 Inside the command, `tenure run` of the same lock ends at once with 64: it would wait for itself.
 
@@ -276,6 +277,15 @@ impl Args {
                 let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
             }
             return exit_codes::LOST;
+        }
+        if file.is_none() && !verdict.gone {
+            voice.say(&format!(
+                "'{}': the command ended, but processes that it started could not be killed. The lock is not \
+                 released, and ends with its lease",
+                self.name
+            ));
+            std::mem::forget(guard);
+            return code;
         }
         // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
         let _file = match file.map(for_us_alone) {

@@ -222,7 +222,7 @@ fn what_a_job_leaves_behind_is_stopped_before_the_lock_is_free() {
 fn a_killed_child_and_the_next_holder_never_meet() {
     let server = RedisServer::start();
     let bench = Bench::on(&server.url());
-    for round in 0..5 {
+    for round in 0..3 {
         let (running, child, grandchild) = start(&bench, "x", "2s");
         let line = format!(
             "kill -0 {child} 2>/dev/null && exit 1; kill -0 {grandchild} 2>/dev/null && exit 2; exit 0"
@@ -231,6 +231,35 @@ fn a_killed_child_and_the_next_holder_never_meet() {
         std::thread::sleep(Duration::from_millis(40 * round));
         kill(Pid::from_raw(running.pid()), Signal::SIGKILL).unwrap();
         assert_eq!(next.finish().0, 0, "round {round}");
+    }
+}
+
+#[test]
+fn a_wrapper_may_be_killed_at_any_moment_of_its_start() {
+    let server = RedisServer::start();
+    for (bench, mark) in [(Bench::embedded(), 70_001), (Bench::on(&server.url()), 70_002)] {
+        // So long that nobody else sleeps as long.
+        let sleep = format!("{mark}.{}", std::process::id());
+        let sleepers = || {
+            let processes = std::fs::read_dir("/proc").unwrap().flatten();
+            let lines =
+                processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+            lines.filter(|line| line.starts_with("sleep\0") && line.contains(&sleep)).count()
+        };
+        let mut begun = 0;
+        for round in 0..60 {
+            let running = bench.start(&["run", &format!("x{round}"), "--", "sleep", &sleep]);
+            std::thread::sleep(Duration::from_micros(300 * round));
+            begun += sleepers();
+            running.send(Signal::SIGKILL);
+            drop(running);
+            let took = wait_for("nobody sleeps any more", || sleepers() == 0);
+            assert!(took < Duration::from_secs(1), "round {round}: {took:?}");
+        }
+        // Dead by now, and none comes to life.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(sleepers(), 0);
+        assert!((1..60).contains(&begun), "the moments are badly chosen: {begun} of 60 had begun");
     }
 }
 
