@@ -17,14 +17,7 @@ const WAITERS: usize = 20;
 
 /// An ask, as the library would send it; `place_ms` 0: without a place in the queue.
 pub(crate) fn ask(owner: Owner, place_ms: u64, attempt: u32) -> Request {
-    Request::Ask {
-        owner,
-        ttl_ms: 5000,
-        guard_ms: 1000,
-        place_ms,
-        attempt: Attempt(attempt),
-        not_after: None,
-    }
+    Request::Ask { owner, ttl_ms: 5000, guard_ms: 1000, place_ms, attempt: Attempt(attempt), not_after: None }
 }
 
 /// A new owner of this engine's process.

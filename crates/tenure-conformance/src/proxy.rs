@@ -10,14 +10,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::resp::{FRAME_BYTES_MAX, frame_bytes, is_answered_by_a_push, is_push, words};
 
 /// The most connections at a time; more wait their turn.
 const CONNECTIONS_MAX: usize = 256;
+
+/// The most frames under way in one direction of a connection; more wait their turn.
+const FRAMES_MAX: usize = 1024;
 
 /// What happens to everything that goes one way, until another is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -245,42 +248,17 @@ impl Line {
     }
 }
 
+/// A frame, and when it goes on.
+type Due = (Instant, Vec<u8>);
+
 async fn requests(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
     line: &Mutex<Line>,
     shared: &Shared,
 ) -> io::Result<()> {
-    let mut frames = Frames::default();
-    while let Some(request) = frames.next(from).await? {
-        let way = shared.faults().up;
-        match way {
-            Way::Open => {}
-            Way::Slow(late) => sleep(late).await,
-            Way::Blackhole => {
-                shared.counts.swallowed.fetch_add(1, Relaxed);
-                continue;
-            }
-        }
-        let once = shared.strike(&request);
-        if once == Some(Once::CutBefore) {
-            return Ok(());
-        }
-        let copies = if once == Some(Once::DoubleRequest) { 2 } else { 1 };
-        for copy in 0..copies {
-            let mark = match once {
-                Some(Once::CutAfter) => Some(Mark::Cut),
-                Some(Once::DoubleReply) => Some(Mark::Double),
-                Some(Once::DoubleRequest) if copy == 1 => Some(Mark::Swallow),
-                _ => None,
-            };
-            if !is_answered_by_a_push(&request) {
-                line.lock().unwrap_or_else(PoisonError::into_inner).expect_reply(mark);
-            }
-            shared.counts.requests.fetch_add(1, Relaxed);
-            to.write_all(&request).await?;
-        }
-    }
+    let (queue, due) = mpsc::channel(FRAMES_MAX);
+    tokio::try_join!(take_requests(from, queue, line, shared), deliver(due, to))?;
     Ok(())
 }
 
@@ -290,27 +268,86 @@ async fn replies(
     line: &Mutex<Line>,
     shared: &Shared,
 ) -> io::Result<()> {
+    let (queue, due) = mpsc::channel(FRAMES_MAX);
+    tokio::try_join!(take_replies(from, queue, line, shared), deliver(due, to))?;
+    Ok(())
+}
+
+/// Passes each frame on when it is due: a slow way is slow, not narrow.
+async fn deliver(mut due: mpsc::Receiver<Due>, to: &mut WriteHalf<'_>) -> io::Result<()> {
+    while let Some((at, frame)) = due.recv().await {
+        sleep_until(at).await;
+        to.write_all(&frame).await?;
+    }
+    Ok(())
+}
+
+/// When a frame goes on that came just now; `None`: never.
+fn due(way: Way) -> Option<Instant> {
+    match way {
+        Way::Open => Some(Instant::now()),
+        Way::Slow(late) => Some(Instant::now() + late),
+        Way::Blackhole => None,
+    }
+}
+
+/// Returns when the connection is to end.
+async fn take_requests(
+    from: &mut ReadHalf<'_>,
+    queue: mpsc::Sender<Due>,
+    line: &Mutex<Line>,
+    shared: &Shared,
+) -> io::Result<()> {
+    let mut frames = Frames::default();
+    while let Some(request) = frames.next(from).await? {
+        let way = shared.faults().up;
+        let Some(at) = due(way) else {
+            shared.counts.swallowed.fetch_add(1, Relaxed);
+            continue;
+        };
+        let (copies, marks) = match shared.strike(&request) {
+            None => (1, [None, None]),
+            Some(Once::CutBefore) => return Ok(()),
+            Some(Once::CutAfter) => (1, [Some(Mark::Cut), None]),
+            Some(Once::DoubleReply) => (1, [Some(Mark::Double), None]),
+            Some(Once::DoubleRequest) => (2, [None, Some(Mark::Swallow)]),
+        };
+        for mark in marks.into_iter().take(copies) {
+            if !is_answered_by_a_push(&request) {
+                line.lock().unwrap_or_else(PoisonError::into_inner).expect_reply(mark);
+            }
+            shared.counts.requests.fetch_add(1, Relaxed);
+            let _ = queue.send((at, request.clone())).await;
+        }
+    }
+    Ok(())
+}
+
+/// Returns when the connection is to end.
+async fn take_replies(
+    from: &mut ReadHalf<'_>,
+    queue: mpsc::Sender<Due>,
+    line: &Mutex<Line>,
+    shared: &Shared,
+) -> io::Result<()> {
     let counts = &shared.counts;
     let mut frames = Frames::default();
     while let Some(frame) = frames.next(from).await? {
         let push = is_push(&frame);
-        let mark =
-            if push { None } else { line.lock().unwrap_or_else(PoisonError::into_inner).replied() };
+        let mark = if push { None } else { line.lock().unwrap_or_else(PoisonError::into_inner).replied() };
         if mark == Some(Mark::Cut) {
             return Ok(());
         }
         let Faults { down, drop_pushes, .. } = shared.faults().clone();
-        if let Way::Slow(late) = down {
-            sleep(late).await;
-        }
-        if down == Way::Blackhole || mark == Some(Mark::Swallow) || push && drop_pushes {
+        let dropped = mark == Some(Mark::Swallow) || push && drop_pushes;
+        let Some(at) = due(down).filter(|_| !dropped) else {
             counts.swallowed.fetch_add(1, Relaxed);
             continue;
-        }
+        };
         let copies = if mark == Some(Mark::Double) { 2 } else { 1 };
         for _ in 0..copies {
             if push { &counts.pushes } else { &counts.replies }.fetch_add(1, Relaxed);
-            to.write_all(&frame).await?;
+            let _ = queue.send((at, frame.clone())).await;
         }
     }
     Ok(())
@@ -342,9 +379,7 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use tokio::time::timeout;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 
@@ -421,9 +456,10 @@ mod tests {
     async fn a_slow_way_is_slow() {
         let (proxy, mut stream) = set_up().await;
         proxy.down(Way::Slow(2 * SHORT));
-        assert_eq!(says(&mut stream, PING).await.unwrap(), "");
+        assert_eq!(says(&mut stream, &PING.repeat(5)).await.unwrap(), "");
         sleep(2 * SHORT).await;
-        assert_eq!(hears(&mut stream).await.unwrap(), ":1\r\n");
+        let all = ":1\r\n:2\r\n:3\r\n:4\r\n:5\r\n";
+        assert_eq!(hears(&mut stream).await.unwrap(), all, "many are not slower than one");
         proxy.down(Way::Open);
         proxy.up(Way::Slow(2 * SHORT));
         assert_eq!(says(&mut stream, PING).await.unwrap(), "");

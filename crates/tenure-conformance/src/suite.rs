@@ -130,7 +130,12 @@ pub fn run(maker: Maker, taker: &str) -> ExitCode {
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        println!("{}: {} of {} cases ran", maker.name, conclusion.num_passed + conclusion.num_failed, CASES.len());
+        println!(
+            "{}: {} of {} cases ran",
+            maker.name,
+            conclusion.num_passed + conclusion.num_failed,
+            CASES.len()
+        );
         for concerns in [Concerns::Processes, Concerns::Wire, Concerns::Redis] {
             let cases = other.iter().filter(|case| case.concerns == concerns).count();
             if cases > 0 {

@@ -68,7 +68,9 @@ impl Taker {
                 }
             }
         };
-        timeout(limit, next).await.unwrap_or_else(|_| panic!("the taker said nothing about {tag} in {limit:?}"))
+        timeout(limit, next)
+            .await
+            .unwrap_or_else(|_| panic!("the taker said nothing about {tag} in {limit:?}"))
     }
 
     /// Has it wait for a lock, without waiting for it here.

@@ -12,7 +12,7 @@ use crate::subject::Store;
 
 /// Requests are told apart by how many words they have: EVALSHA, the hash, the number of keys, four keys, and what
 /// the script takes.
-const ASK: usize = 7 + 6;
+const ASK: usize = 7 + 7;
 const RENEW: usize = 7 + 3;
 const RELEASE: usize = 7 + 1;
 
