@@ -78,7 +78,14 @@ impl Plain {
         Ok(user + system)
     }
 
-    pub(crate) async fn commands(&mut self) -> Result<u64> {
-        Ok(self.info("stats", "total_commands_processed").await?.parse()?)
+    /// Calls of these commands.
+    pub(crate) async fn calls(&mut self, commands: &[&str]) -> Result<u64> {
+        let mut total = 0;
+        for command in commands {
+            let stat = self.info("commandstats", command).await?;
+            let calls = stat.split(',').find_map(|field| field.strip_prefix("calls="));
+            total += calls.map_or(Ok(0), str::parse)?;
+        }
+        Ok(total)
     }
 }

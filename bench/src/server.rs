@@ -44,7 +44,8 @@ pub(crate) fn run() -> Result<()> {
                 if round > 0 {
                     let pairs = (TASKS * PAIRS) as f64;
                     cost.per_second.push(pairs / seconds);
-                    let sent: &[&str] = if side < 2 { &["cmdstat_set", "cmdstat_evalsha"] } else { &["cmdstat_evalsha"] };
+                    let sent: &[&str] =
+                        if side < 2 { &["cmdstat_set", "cmdstat_evalsha"] } else { &["cmdstat_evalsha"] };
                     cost.usec.push(meter.server_usec(sent).await? / pairs);
                     cost.cpu.push((meter.server_cpu().await? - cpu) * 1e6 / pairs);
                 }
