@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{HolderId, Message, Name, ProcessId, Request};
+use tenure_core::{HolderId, Message, Name, ProcessId, Reply, Request};
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, Look};
 
 /// What happens to requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Calls {
     /// They are carried.
     #[default]
@@ -20,6 +20,8 @@ pub enum Calls {
     LoseOneReply(Verb),
     /// They are not carried, and the caller learns nothing until its time is over.
     CutOff,
+    /// They are carried, and the reply is changed: an engine with a bug.
+    Twist(fn(Reply) -> Reply),
 }
 
 /// Kinds of requests.
@@ -92,19 +94,21 @@ impl Faulty {
             Calls::LoseOneReply(_) => Calls::Pass,
             standing => standing,
         };
-        if fate != Calls::Pass {
+        if !matches!(fate, Calls::Pass) {
             self.struck.fetch_add(1, Relaxed);
         }
         fate
     }
 
     async fn carry(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
-        let fate = self.fate(request);
-        if fate != Calls::CutOff {
-            let answer = self.inner.call(name, request, limit).await;
-            if fate == Calls::Pass {
-                return answer;
+        match self.fate(request) {
+            Calls::Pass => return self.inner.call(name, request, limit).await,
+            Calls::Twist(twist) => return self.inner.call(name, request, limit).await.map(twist),
+            Calls::LoseReplies | Calls::LoseOneReply(_) => {
+                // Whatever became of it, nobody is told.
+                let _ = self.inner.call(name, request, limit).await;
             }
+            Calls::CutOff => {}
         }
         tokio::time::sleep(limit).await;
         Err(Fault::unknown("the suite lost the reply"))
@@ -127,7 +131,7 @@ impl Engine for Faulty {
 
     fn call_many<'a>(&'a self, calls: &'a [(Name, Request)], limit: Duration) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
-            if *self.faults() == (Calls::Pass, HandOvers::Pass) {
+            if matches!(self.faults().0, Calls::Pass) {
                 return self.inner.call_many(calls, limit).await;
             }
             let mut answers = Vec::with_capacity(calls.len());

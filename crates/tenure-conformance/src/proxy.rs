@@ -243,7 +243,8 @@ impl Line {
 
     fn replied(&mut self) -> Option<Mark> {
         self.answered += 1;
-        let (_, mark) = self.marked.pop_front_if(|(number, _)| *number == self.answered)?;
+        let (_, mark) = *self.marked.front().filter(|(number, _)| *number == self.answered)?;
+        self.marked.pop_front();
         Some(mark)
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tenure::{AcquireError, Client, ConnectError, Lost, ReleaseError, State};
+use tenure_core::lease::ASK_WINDOW_MS;
 use tokio::time::{sleep, timeout};
 
 use crate::lease::{AT_ONCE, TTL, take, take_elsewhere};
@@ -191,6 +192,25 @@ pub(crate) async fn a_server_that_sleeps_for_longer_than_the_lease(store: &mut S
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
     assert!(next.holds());
     assert!(next.release().await.expect("it is held").confirmed);
+}
+
+pub(crate) async fn an_ask_that_is_carried_out_after_it_was_given_up(store: &mut Store) {
+    let (client, other) = (store.client().await, store.client().await);
+    // The second copy comes later than an ask may be carried out at all.
+    for asleep in [Duration::from_millis(1500), Duration::from_millis(ASK_WINDOW_MS + 500)] {
+        store.server().stop();
+        let lock = client.lock("x").ttl(Duration::from_secs(60)).wait(Duration::from_millis(200));
+        let error = lock.acquire().await.expect_err("nobody answers");
+        assert!(matches!(error, AcquireError::Backend(_)), "{error}");
+        sleep(asleep).await;
+        store.server().cont();
+        let limit = Duration::from_millis(ASK_WINDOW_MS) + AT_ONCE;
+        until("what was granted is given back".to_owned(), limit, async || look(&other, "x").await.is_free())
+            .await;
+        let guard = timeout(AT_ONCE, take(&other, "x", TTL)).await.expect("it is free");
+        sleep(AT_ONCE).await;
+        assert!(guard.release().await.expect("it is held").confirmed);
+    }
 }
 
 pub(crate) async fn a_killed_server_that_comes_back(store: &mut Store) {

@@ -17,6 +17,9 @@ use crate::faulty::Faulty;
 use crate::server::RedisServer;
 use crate::taker::Taker;
 
+/// Leases and guards of the cases, and what it takes to clear away after them.
+const EMPTY_WITHIN: Duration = Duration::from_secs(6);
+
 /// Which engines a case is meaningful for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Concerns {
@@ -32,7 +35,7 @@ pub enum Concerns {
 
 /// An engine over an empty store of its own, for one case.
 pub trait Subject: Send + Sync {
-    /// What clients connect to.
+    /// What other processes connect to.
     fn url(&self) -> String;
 
     /// An engine, connected to the store.
@@ -195,9 +198,9 @@ impl Store {
         self.subject.url()
     }
 
-    /// A client as programs make it.
+    /// A client of this process.
     pub async fn client(&self) -> Client {
-        Client::connect(&self.url()).await.expect("the store is there")
+        Client::over(self.engine().await).expect("there is a runtime")
     }
 
     /// A client, and a hand on what passes between it and the store.
@@ -248,10 +251,8 @@ impl Store {
     pub(crate) async fn check_empty(&self) {
         if self.forgiven.is_none() {
             let empty = async || self.subject.leftovers().await.is_empty();
-            let patience = Duration::from_secs(6);
-            if !holds_within(patience, empty).await {
-                panic!("left in the store after {patience:?}: {:?}", self.subject.leftovers().await);
-            }
+            let gone = holds_within(EMPTY_WITHIN, empty).await;
+            assert!(gone, "left in the store after {EMPTY_WITHIN:?}: {:?}", self.subject.leftovers().await);
         }
     }
 }

@@ -106,6 +106,7 @@ cases! {
         redis::a_holder_learns_that_the_server_forgot
         redis::a_holder_learns_that_the_key_was_deleted
         redis::a_server_that_sleeps_for_longer_than_the_lease
+        redis::an_ask_that_is_carried_out_after_it_was_given_up
         redis::a_killed_server_that_comes_back
         redis::tokens_rise_over_every_loss_of_data
     }
@@ -165,4 +166,115 @@ fn try_case(case: Case, maker: Maker, taker: PathBuf) {
     assert!(within_limit.is_ok(), "{} did not end in {:?}", case.name, begun.elapsed());
     // Tasks of a case end with its runtime; whatever they still hold ends with the store.
     runtime.shutdown_background();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use tenure_core::{Reply, Token};
+    use tenure_embedded::MemoryEngine;
+    use tenure_engine::{BoxFuture, Engine};
+
+    use super::*;
+    use crate::faulty::{Calls, Faulty, HandOvers};
+    use crate::subject::{MEMORY, Subject};
+
+    /// The engine in memory with a bug.
+    struct Buggy<const BUG: usize> {
+        name: String,
+    }
+
+    /// Changes replies, or loses messages where it is `None`.
+    type Bug = Option<fn(Reply) -> Reply>;
+
+    /// Each bug, and the case that has to find it.
+    const BUGS: [(&str, Bug); 7] = [
+        ("exclusion::two_guards_of_one_process_exclude_each_other", Some(grant_to_anybody)),
+        ("exclusion::tasks_of_one_client_take_turns", Some(grant_to_anybody)),
+        ("order::tokens_rise_from_holder_to_holder", Some(one_token_for_all)),
+        ("order::asking_again_brings_the_same_token", Some(a_token_for_each_ask)),
+        ("lease::the_wrong_owner_changes_nothing", Some(obey_anybody)),
+        ("lease::a_holder_can_be_asked_to_stop", Some(tell_nobody)),
+        ("crash::an_engine_that_is_gone_is_passed_over_in_the_queue", None),
+    ];
+
+    fn grant_to_anybody(reply: Reply) -> Reply {
+        match reply {
+            Reply::Queued { .. } | Reply::Busy { .. } => Reply::Granted { token: Token(1) },
+            reply => reply,
+        }
+    }
+
+    fn one_token_for_all(reply: Reply) -> Reply {
+        match reply {
+            Reply::Granted { .. } => Reply::Granted { token: Token(1) },
+            reply => reply,
+        }
+    }
+
+    fn a_token_for_each_ask(reply: Reply) -> Reply {
+        static ASKS: AtomicU64 = AtomicU64::new(0);
+        match reply {
+            Reply::Granted { token } => Reply::Granted { token: Token(token.0 + ASKS.fetch_add(1, Relaxed)) },
+            reply => reply,
+        }
+    }
+
+    fn obey_anybody(reply: Reply) -> Reply {
+        if reply == Reply::NotHeld { Reply::Renewed } else { reply }
+    }
+
+    fn tell_nobody(reply: Reply) -> Reply {
+        if matches!(reply, Reply::Told { .. }) { Reply::NotHeld } else { reply }
+    }
+
+    impl<const BUG: usize> Subject for Buggy<BUG> {
+        fn url(&self) -> String {
+            format!("memory:{}", self.name)
+        }
+
+        fn engine(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
+            let faulty = Faulty::new(MemoryEngine::named(&self.name));
+            match BUGS[BUG].1 {
+                Some(bug) => faulty.calls(Calls::Twist(bug)),
+                None => faulty.hand_overs(HandOvers::Lose),
+            }
+            Box::pin(async { faulty as Arc<dyn Engine> })
+        }
+
+        fn sees_processes(&self) -> bool {
+            true
+        }
+
+        fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+            Box::pin(async { Vec::new() })
+        }
+    }
+
+    fn finds<const BUG: usize>() {
+        let (name, _) = BUGS[BUG];
+        let case = *CASES.iter().find(|case| case.name == name).expect("it is in the list");
+        let make: fn() -> Box<dyn Subject> = || Box::new(Buggy::<BUG> { name: format!("bug-{BUG}") });
+        let buggy = Maker { make, ..MEMORY };
+        assert!(
+            catch_unwind(|| try_case(case, MEMORY, PathBuf::new())).is_ok(),
+            "{name} passes without a bug"
+        );
+        assert!(catch_unwind(|| try_case(case, buggy, PathBuf::new())).is_err(), "{name} overlooks its bug");
+    }
+
+    /// A list that nothing can fail proves nothing.
+    #[test]
+    fn every_bug_is_found() {
+        finds::<0>();
+        finds::<1>();
+        finds::<2>();
+        finds::<3>();
+        finds::<4>();
+        finds::<5>();
+        finds::<6>();
+    }
 }
