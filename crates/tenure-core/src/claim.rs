@@ -282,11 +282,11 @@ impl Claim {
             }
             (Phase::Waiting { line, .. }, Input::Message(Message::Look)) => self.ask(now, line, out),
             (Phase::Asking { flight, line }, Input::Tick) if now >= line.give_up_at => {
-                let end = if line.failures > 0 { End::Unreachable } else { End::WaitElapsed(line.standing) };
+                let end = line.end_of_wait();
                 self.leave_line(now, line.after(flight), end, out)
             }
             (Phase::Waiting { line, .. }, Input::Tick) if now >= line.give_up_at => {
-                let end = if line.failures > 0 { End::Unreachable } else { End::WaitElapsed(line.standing) };
+                let end = line.end_of_wait();
                 self.leave_line(now, line, end, out)
             }
             (Phase::Waiting { ask_at, line }, Input::Tick) if now >= ask_at => self.ask(now, line, out),
@@ -677,6 +677,15 @@ impl Line {
             failures: 0,
             failing_since: Moment(0),
             doubt_until: Moment(0),
+        }
+    }
+
+    /// What the caller is told when its wait is over: who holds, or that nobody answered.
+    fn end_of_wait(&self) -> End {
+        if self.failures > 0 || self.place.is_none() {
+            End::Unreachable
+        } else {
+            End::WaitElapsed(self.standing)
         }
     }
 

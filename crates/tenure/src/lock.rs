@@ -214,6 +214,9 @@ impl Lock {
                 waited: self.wait.unwrap_or_default(),
             },
             End::Full => AcquireError::Full,
+            End::Unreachable if fault.is_none() => AcquireError::Backend(Arc::new(
+                tenure_engine::Fault::unknown("the store did not answer before the wait was over"),
+            )),
             _ => AcquireError::Backend(fault.unwrap_or_else(|| {
                 Arc::new(tenure_engine::Fault::unknown("the wish for the lock was given up"))
             })),
