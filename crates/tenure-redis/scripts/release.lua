@@ -4,7 +4,7 @@
 -- ARGV  1 owner
 -- Returns 1: released, and nobody waited
 --         {'released'}   {'not_held'}   {'format', number}
-local value = redis.pcall('GETRANGE', KEYS[1], '0', '299')
+local value = redis.pcall('GET', KEYS[1])
 local prefix = ARGV[1] .. ':1:'
 local held = type(value) == 'string' and string.sub(value, 1, #prefix) == prefix
 local waited_for = redis.call('EXISTS', KEYS[2]) == 1

@@ -3,7 +3,7 @@
 -- KEYS  1 the lock   2 its queue   3 its places   4 the token counter of its slot
 -- ARGV  1 owner   2 ttl_ms   3 guard_ms
 -- Returns {'renewed'}   {'stopping', by}   {'not_held'}   {'format', number}
-local value = redis.pcall('GETRANGE', KEYS[1], '0', '299')
+local value = redis.pcall('GET', KEYS[1])
 local prefix = ARGV[1] .. ':1:'
 if type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
   local token, ttl_ms, guard_ms, stop = string.match(value, '^(%d+):(%d+):(%d+)(.*)$', #prefix + 1)
