@@ -84,7 +84,7 @@ pub(crate) async fn supervise(
         let must_stop = match job.ended() {
             None => now >= plan.terminate,
             // While we were stopped ourselves, the keeper was the one who killed it.
-            Some(ended) => ended.terminating_signal() == Some(Signal::KILL.as_raw()) && now >= plan.kill,
+            Some(ended) => was_killed(ended) && now >= plan.kill,
         };
         if must_stop && loss.is_none() {
             let why = state.lost.clone().unwrap_or(Lost::Expired);
@@ -116,7 +116,9 @@ pub(crate) async fn supervise(
             .is_some_and(|killed_at| now.since(killed_at) >= UNKILLABLE_AFTER_MS);
         if gone || given_up || job.ended().is_some() && ending.is_none() {
             if let Some(loss) = &mut loss {
-                loss.killed = ending.is_some_and(|ending| ending.killed_at.is_some());
+                // The keeper may have been quicker.
+                loss.killed = ending.is_some_and(|ending| ending.killed_at.is_some())
+                    || job.ended().is_some_and(was_killed);
                 loss.dead_at = now;
             }
             return Ok(Verdict { ended: job.ended(), lost: loss, gone });
@@ -158,6 +160,10 @@ pub(crate) async fn supervise(
             },
         }
     }
+}
+
+fn was_killed(ended: WaitStatus) -> bool {
+    ended.terminating_signal() == Some(Signal::KILL.as_raw())
 }
 
 /// The command was stopped. If it wanted the terminal, it gets it; if the terminal stopped it, we stop too, so that

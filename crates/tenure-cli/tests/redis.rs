@@ -249,7 +249,8 @@ fn a_wrapper_may_be_killed_at_any_moment_of_its_start() {
         let mut begun = 0;
         for round in 0..60 {
             let running = bench.start(&["run", &format!("x{round}"), "--", "sleep", &sleep]);
-            std::thread::sleep(Duration::from_micros(300 * round));
+            // Most of them early, the last ones late enough for a busy machine.
+            std::thread::sleep(Duration::from_micros(50 * round * round));
             begun += sleepers();
             running.send(Signal::SIGKILL);
             drop(running);
