@@ -133,8 +133,7 @@ pub(crate) async fn supervise(
 
         let next = match &ending {
             None => plan.terminate,
-            Some(_) if job.ended().is_some() => now.plus(LOOK_AGAIN_MS),
-            Some(ending) if now < ending.kill => ending.kill,
+            Some(ending) if job.ended().is_none() && now < ending.kill => ending.kill,
             Some(_) => now.plus(LOOK_AGAIN_MS),
         };
         if resume {
