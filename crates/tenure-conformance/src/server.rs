@@ -1,7 +1,9 @@
 //! A Redis server of one's own, for one test.
 
-use std::io::{Read, Write};
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -118,7 +120,7 @@ impl RedisServer {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a process number");
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process number");
         kill_process(pid, signal).expect("our own child can be signalled");
     }
 }
@@ -161,12 +163,14 @@ fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
         });
     let deadline = Instant::now() + STARTS_WITHIN;
     while Instant::now() < deadline {
-        // Any answer will do: with a password it is NOAUTH.
-        if command(port, &["PING"])
+        // Asked through its own socket, which it makes once it has the port: on the port another server may answer
+        // that was quicker to take it. Any answer will do: with a password it is NOAUTH.
+        let socket = UnixStream::connect(dir.join("sock")).ok();
+        if socket
+            .and_then(|socket| answer(socket, &["PING"]))
             .is_some_and(|answer| answer.starts_with(['+', '-']) && !answer.contains("LOADING"))
         {
-            // It may be another server's answer, if that one was quicker to take the port.
-            return matches!(child.try_wait(), Ok(None)).then_some(child);
+            return Some(child);
         }
         if !matches!(child.try_wait(), Ok(None)) {
             return None;
@@ -179,15 +183,25 @@ fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
 }
 
 fn command(port: u16, words: &[&str]) -> Option<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    answer(stream, words)
+}
+
+fn answer(mut stream: impl Read + Write, words: &[&str]) -> Option<String> {
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
-        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        let _ = write!(request, "${}\r\n{word}\r\n", word.len());
     }
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = vec![0; 64 * 1024];
-    let read = stream.read(&mut answer).ok().filter(|read| *read > 0)?;
+    let read = loop {
+        match stream.read(&mut answer) {
+            // A read with a time limit is not resumed by itself when a child process ends (SIGCHLD).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => break read.ok().filter(|read| *read > 0)?,
+        }
+    };
     answer.truncate(read);
     Some(String::from_utf8_lossy(&answer).into_owned())
 }
