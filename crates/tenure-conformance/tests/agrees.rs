@@ -59,6 +59,9 @@ async fn the_scripts_agree_with_the_ledger() {
     }
 }
 
+/// Type and PTTL of a lock, its queue, its places, and the counter.
+type State = (String, i64, Vec<(String, u64)>, HashMap<String, String>, Option<u64>);
+
 /// A ledger and a server that are told the same.
 struct Twins {
     clock: FrozenClock,
@@ -141,7 +144,7 @@ impl Twins {
             self.owners[which].secret = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         }
         let request = self.request(lock);
-        self.remember(lock, at, format!("{request:?}"));
+        self.remember(lock, at, &format!("{request:?}"));
 
         let (expected, letters) = self.ask_ledger(lock, &request);
         let name = Name::new(LOCKS[lock][0]).unwrap();
@@ -154,7 +157,7 @@ impl Twins {
 
         self.count(&reply);
         self.same(lock, "the reply", &expected, &reply);
-        self.remember(lock, at, format!("  {reply:?}"));
+        self.remember(lock, at, &format!("  {reply:?}"));
         for (engine, inbox) in self.engines.iter().zip(&self.inboxes) {
             let expected: Vec<_> = letters
                 .iter()
@@ -320,12 +323,12 @@ impl Twins {
                     self.ledgers[lock] = Ledger::default();
                 }
                 self.last.clear();
-                (0..LOCKS.len()).for_each(|lock| self.remember(lock, at, "everything is gone".to_owned()));
+                (0..LOCKS.len()).for_each(|lock| self.remember(lock, at, "everything is gone"));
                 commands.cmd("FLUSHALL");
                 None
             }
         };
-        self.remember(lock, at, format!("a stranger: {occupant:?}"));
+        self.remember(lock, at, &format!("a stranger: {occupant:?}"));
         self.ledgers[lock].occupant = occupant;
         let _: Vec<redis::Value> = commands.query_async(&mut self.raw).await.unwrap();
     }
@@ -334,13 +337,7 @@ impl Twins {
         let now = self.now();
         for (lock, [key, queue, places, counter]) in LOCKS.into_iter().enumerate() {
             let ledger = self.ledgers[lock].clone();
-            let (kind, pttl, queued, places, last): (
-                String,
-                i64,
-                Vec<(String, u64)>,
-                HashMap<String, String>,
-                Option<u64>,
-            ) = redis::pipe()
+            let (kind, pttl, queued, places, last): State = redis::pipe()
                 .cmd("TYPE")
                 .arg(key)
                 .cmd("PTTL")
@@ -357,7 +354,7 @@ impl Twins {
                 .query_async(&mut self.raw)
                 .await
                 .unwrap();
-            let living = |ends: Moment| (now.lease <= ends).then(|| ends.since(now.lease) as i64);
+            let living = |ends: Moment| (now.lease <= ends).then(|| ends.since(now.lease).cast_signed());
             let (expected, expected_pttl) = match &ledger.occupant {
                 Some(Occupant::Ours(hold)) => (
                     living(hold.ends).map(|_| {
@@ -406,7 +403,7 @@ impl Twins {
         }
     }
 
-    fn remember(&mut self, lock: usize, at: u64, what: String) {
+    fn remember(&mut self, lock: usize, at: u64, what: &str) {
         let history = &mut self.histories[lock];
         if history.len() == 60 {
             history.pop_front();

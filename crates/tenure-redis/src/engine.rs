@@ -132,7 +132,7 @@ impl RedisEngine {
             }
             Err(fault) => {
                 slot.failures += 1;
-                *lock(&self.last_failure) = fault.what.clone();
+                lock(&self.last_failure).clone_from(&fault.what);
                 tracing::debug!(server = %self.plan.target, %fault, "not connected");
                 Err(fault)
             }
@@ -167,14 +167,14 @@ impl RedisEngine {
         drop(slot);
         let answer = match early {
             Poll::Ready(answer) => answer,
-            Poll::Pending => match timeout_at(deadline, answer).await {
-                Ok(answer) => answer,
-                Err(_) => {
+            Poll::Pending => {
+                let Ok(answer) = timeout_at(deadline, answer).await else {
                     link.close();
                     return Err(Fault::unknown(format!("no answer from {} in time", self.plan.target))
                         .hint("the connection was given up; a new one is made"));
-                }
-            },
+                };
+                answer
+            }
         };
         match answer {
             Ok(answer) => Ok((link, answer)),
@@ -193,7 +193,7 @@ impl RedisEngine {
     }
 
     fn learn(&self, server: Moment, ours: Moment) {
-        self.offset_ms.store(server.0 as i64 - ours.0 as i64, Ordering::Relaxed);
+        self.offset_ms.store(server.0.wrapping_sub(ours.0).cast_signed(), Ordering::Relaxed);
     }
 
     /// The server's clock at a moment of ours.
@@ -214,7 +214,7 @@ impl RedisEngine {
             }
             return Err(Trouble::Fault(fault));
         }
-        match wire::decode(value, !link.hears) {
+        match wire::decode(request, value, !link.hears) {
             Ok(Decoded { reply, now }) => {
                 if let Some(now) = now {
                     self.learn(now, boottime());
@@ -541,7 +541,7 @@ impl fmt::Debug for RedisEngine {
         f.debug_struct("RedisEngine")
             .field("at", &self.plan.target)
             .field("process", &self.plan.process)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -342,7 +342,7 @@ fn unreachable(target: &Target, error: &io::Error) -> Fault {
     };
     let what = format!("cannot reach {target} ({why})");
     // A certificate that is not trusted is not trusted the next time either.
-    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+    if error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>) {
         return Fault::refused(what)
             .hint("check the server's certificate; ca=/file.pem trusts another authority");
     }

@@ -188,7 +188,7 @@ fn host_and_port(authority: &str) -> Result<(String, u16), String> {
 fn db(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
-        .filter(|db| *db <= i32::MAX as u32)
+        .filter(|db| i32::try_from(*db).is_ok())
         .ok_or_else(|| "the URL's database is not a number".to_owned())
 }
 

@@ -162,8 +162,21 @@ pub(crate) enum Undecodable {
 }
 
 /// Reads what a script answered to a request. `deaf`: no messages come, so every hold has to be looked at.
-pub(crate) fn decode(value: &Value, deaf: bool) -> Result<Decoded, Undecodable> {
-    decode_answer(value, deaf).ok_or(Undecodable::Nonsense)?
+pub(crate) fn decode(request: &Request, value: &Value, deaf: bool) -> Result<Decoded, Undecodable> {
+    let decoded = decode_answer(value, deaf).ok_or(Undecodable::Nonsense)??;
+    let fits = match (request, &decoded.reply) {
+        (Request::Ask { .. }, reply) => matches!(
+            reply,
+            Reply::Granted { .. } | Reply::Queued { .. } | Reply::Busy { .. } | Reply::Full | Reply::Stale
+        ),
+        (Request::Renew { .. }, reply) => {
+            matches!(reply, Reply::Renewed | Reply::Stopping { .. } | Reply::NotHeld)
+        }
+        (Request::Release { .. }, reply) => matches!(reply, Reply::Released | Reply::NotHeld),
+        (Request::Stop { .. }, reply) => matches!(reply, Reply::Told { .. } | Reply::NotHeld),
+    };
+    // The answer to another request: the connection is out of step.
+    if fits { Ok(decoded) } else { Err(Undecodable::Nonsense) }
 }
 
 fn decode_answer(value: &Value, deaf: bool) -> Option<Result<Decoded, Undecodable>> {
@@ -251,6 +264,8 @@ fn held(value: &[u8]) -> Held {
     parse().unwrap_or(Held::Foreign)
 }
 
+/// `None` outside: these are no such values. Inside: nobody holds.
+#[allow(clippy::option_option)]
 fn standing_of(free_in_ms: &Value, value: &Value, deaf: bool) -> Option<Option<Standing>> {
     let free_in_ms = int(free_in_ms)?;
     let value = bytes(value)?;
@@ -399,5 +414,199 @@ fn flag(value: &Value) -> Option<bool> {
         0 => Some(false),
         1 => Some(true),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tenure_core::ProcessId;
+
+    use super::*;
+
+    const OWNER: &str = "9999999999999-0000000000001.7-00000000000000000000000003";
+
+    fn owner() -> Owner {
+        Owner { holder: HolderId { process: ProcessId(1), serial: 7 }, secret: 3 }
+    }
+
+    fn array(parts: &[&str]) -> Value {
+        Value::Array(
+            parts
+                .iter()
+                .map(|part| match part.strip_prefix('#').filter(|number| !number.is_empty()) {
+                    Some(number) => Value::Int(number.parse().unwrap()),
+                    None => Value::BulkString(part.as_bytes().to_vec()),
+                })
+                .collect(),
+        )
+    }
+
+    /// A script is part of the protocol. Whoever changes one on purpose puts the new hash here, and thinks of clients
+    /// of another version that use the same store.
+    #[test]
+    fn the_scripts_are_these() {
+        let known = [
+            (&SCRIPTS.ask, "1374b07f966df9c826cea4b000109c2940a30fdf"),
+            (&SCRIPTS.renew, "cd89c466aee89f047687af432271de34cf008aca"),
+            (&SCRIPTS.release, "b7e3b0475eca6d541373297a7e5a37e09f43355a"),
+            (&SCRIPTS.stop, "d62d85b5102000374d1060d09b1109081521ed0b"),
+            (&SCRIPTS.inspect, "98286c1fb38a24edc907d8ffb8eccc39f6bc95ca"),
+        ];
+        for (script, hash) in known {
+            assert_eq!(script.hash, hash);
+        }
+        for script in SCRIPTS.all() {
+            assert!(!script.text.contains("-- include"), "everything is included");
+            assert!(!script.text.starts_with("#!"), "or it would be refused when memory is full");
+        }
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let ask = Request::Ask {
+            owner: owner(),
+            ttl_ms: 1,
+            guard_ms: 0,
+            place_ms: 0,
+            attempt: Attempt(1),
+            not_after: None,
+        };
+        let token = Value::BulkString(b"1800000000000001".to_vec());
+        let decoded = decode(&ask, &token, false).unwrap();
+        assert_eq!(decoded.reply, Reply::Granted { token: Token(1_800_000_000_000_001) });
+        assert_eq!(decoded.now, Some(Moment(1_800_000_000_000)));
+
+        let value = format!("{OWNER}:1:42:30000:3000:me: again");
+        for deaf in [false, true] {
+            let decoded = decode(&ask, &array(&["queued", "#1000", "#1", "#3500", &value]), deaf).unwrap();
+            let standing = Standing {
+                holder: Some(owner().holder),
+                token: Some(Token(42)),
+                lease_ends_in_ms: Some(500),
+                free_in_ms: Some(3500),
+                quiet: deaf,
+            };
+            assert_eq!(decoded.reply, Reply::Queued { head: true, standing: Some(standing) });
+        }
+        let free = decode(&ask, &array(&["queued", "#1000", "#0", "#-2", ""]), false).unwrap();
+        assert_eq!(free.reply, Reply::Queued { head: false, standing: None });
+        let foreign = decode(&ask, &array(&["busy", "#1000", "#0", "#-1", "theirs"]), false).unwrap();
+        assert!(matches!(
+            foreign.reply,
+            Reply::Busy { standing: Some(Standing { holder: None, free_in_ms: None, quiet: true, .. }) }
+        ));
+        assert!(
+            matches!(decode(&ask, &array(&["format", "2"]), false), Err(Undecodable::Format(format)) if format == "2")
+        );
+    }
+
+    #[test]
+    fn what_no_script_answers_is_nonsense() {
+        let release = Request::Release { owner: owner() };
+        let nonsense = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(0),
+            Value::SimpleString("OJ".into()),
+            Value::Array(vec![]),
+            array(&["released", "#1"]),
+            array(&["told", "#2"]),
+            array(&["granted", "#1"]),
+            array(&["granted", "#-1", "#1"]),
+            // The answers to other requests.
+            array(&["renewed"]),
+            Value::BulkString(b"1800000000000001".to_vec()),
+        ];
+        for value in nonsense {
+            assert!(matches!(decode(&release, &value, false), Err(Undecodable::Nonsense)), "{value:?}");
+        }
+        assert!(decode(&release, &Value::Int(1), false).is_ok());
+    }
+
+    #[test]
+    fn messages_are_read() {
+        let read = |body: &str| read_message(format!("1\napp:x\n{OWNER}\n{body}").as_bytes(), "app:");
+        let message = |body: &str| {
+            let letter = read(body).unwrap_or_else(|| panic!("{body}"));
+            assert_eq!((letter.name.as_str(), letter.owner), ("x", owner()));
+            letter.message
+        };
+        assert_eq!(message("granted\n42\n3"), Message::Granted { token: Token(42), attempt: Attempt(3) });
+        assert_eq!(message("stop\nann: %d"), Message::Stop { by: "ann: %d".into() });
+        let Message::Head { standing } = message("head\n3500\n0000000000001.7\n42\n3000") else { panic!() };
+        assert_eq!((standing.lease_ends_in_ms, standing.quiet), (Some(500), false));
+        let Message::Head { standing } = message("head\n-1\n\n\n") else { panic!() };
+        assert_eq!(standing, foreign(None));
+
+        for bad in
+            ["granted\n42", "granted\n42\n3\n4", "granted\n+42\n3", "granted\n\n3", "head\n1", "hello", ""]
+        {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        let whole = format!("1\napp:x\n{OWNER}\nstop\nme");
+        assert_eq!(read_message(whole.as_bytes(), "other:"), None, "a lock of another prefix");
+        assert_eq!(read_message(whole.replacen('1', "2", 1).as_bytes(), "app:"), None, "another format");
+        assert_eq!(read_message(&vec![b'1'; 1 << 20], ""), None);
+    }
+
+    #[test]
+    fn values_of_others_are_foreign() {
+        let ours = format!("{OWNER}:1:42:30000:3000");
+        assert!(matches!(held(ours.as_bytes()), Held::Ours { stop: None, guard_ms: 3000, .. }));
+        assert!(
+            matches!(held(format!("{ours}:").as_bytes()), Held::Ours { stop: Some(by), .. } if by.is_empty())
+        );
+        assert_eq!(held(format!("{OWNER}:2:whatever").as_bytes()), Held::OtherFormat("2".into()));
+        for foreign in [
+            "",
+            "1795266682",
+            "9999999999999-0123456789abcdef",
+            OWNER,
+            &format!("{OWNER}:1"),
+            &format!("{OWNER}:1:42:30000"),
+            &format!("{OWNER}:1:42:30000:-1"),
+            &format!("{OWNER}:1::1:1"),
+            &format!("{OWNER}:x:42:30000:3000"),
+            &ours.to_uppercase().replace("9999999999999-0000000000001", "9999999999999-000000000000I"),
+        ] {
+            assert_eq!(held(foreign.as_bytes()), Held::Foreign, "{foreign}");
+        }
+        assert_eq!(held(b"\xff\xfe"), Held::Foreign);
+    }
+
+    #[test]
+    fn bounds_are_kept_before_anything_is_sent() {
+        let name = Name::new("x").unwrap();
+        let ask = |ttl_ms, guard_ms, place_ms| {
+            let attempt = Attempt(1);
+            Request::Ask { owner: owner(), ttl_ms, guard_ms, place_ms, attempt, not_after: None }
+        };
+        let day = lease::TTL_MS_MAX;
+        let send = |request: &Request| encode("", &name, request, Moment(1), By::Hash).map(|_| ());
+        assert!(send(&ask(1, 0, 0)).is_ok() && send(&ask(day, day, day)).is_ok());
+        for bad in [ask(0, 1, 1), ask(day + 1, 0, 0), ask(1, u64::MAX, 0), ask(1, 0, u64::MAX)] {
+            assert_eq!(send(&bad).unwrap_err().kind, tenure_engine::FaultKind::Refused);
+        }
+        for by in ["x".repeat(BY_BYTES_MAX + 1), "a\nb".to_owned()] {
+            assert!(send(&Request::Stop { holder: owner().holder, by }).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_is_a_letter_or_nothing(payload in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read_message(&payload, "");
+            let _ = held(&payload);
+        }
+
+        #[test]
+        fn any_fields_are_a_letter_or_nothing(
+            fields in prop::collection::vec("[0-9a-z:.-]{0,70}|granted|head|stop|1|x", 0..9)
+        ) {
+            let _ = read_message(fields.join("\n").as_bytes(), "");
+            let parts: Vec<_> = fields.iter().map(String::as_str).collect();
+            let _ = decode(&Request::Release { owner: owner() }, &array(&parts), false);
+        }
     }
 }
