@@ -47,6 +47,8 @@ pub enum Input {
         /// The new length.
         ttl_ms: u64,
     },
+    /// The store keeps the hold as long as the caller's job runs, whatever the clock says.
+    Pin,
     /// The caller is done, has dropped its guard, or does not want to wait any more.
     Release,
     /// Time passed; see [`Claim::deadline`]. Harmless at any other time.
@@ -164,6 +166,8 @@ pub struct Held {
     warned: bool,
     /// Who asked the holder to stop.
     stop: Option<String>,
+    /// The store sees that the holder's job runs: the hold does not end by the clock, and neither does the belief.
+    pinned: bool,
 }
 
 /// What a caller remembers that is done.
@@ -323,11 +327,15 @@ impl Claim {
             (Phase::Held(held), Input::Message(Message::Stop { by })) => {
                 Phase::Held(held.asked_to_stop(by, out))
             }
+            (Phase::Held(held), Input::Pin) => Phase::Held(Held { pinned: true, ..held }),
             (Phase::Held(held), Input::Extend { ttl_ms }) if now < held.valid_until() => {
                 self.terms.ttl_ms = ttl_ms;
                 self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
+            (Phase::Held(Held { pinned: true, .. }), Input::Release) => {
+                self.leave(now, Some(Moment::NEVER), Moment(0), out)
+            }
             (Phase::Held(Held { ends, .. }) | Phase::Lost { ends }, Input::Release) => {
                 self.leave(now, Some(ends), Moment(0), out)
             }
@@ -452,6 +460,7 @@ impl Claim {
                     flight: None,
                     warned: false,
                     stop: None,
+                    pinned: false,
                 })
             }
             Outcome::Answered(Reply::Queued { head, standing }) => {
@@ -493,8 +502,16 @@ impl Claim {
     fn take_over(&mut self, now: Moment, token: Token, ends: Moment, out: &mut Vec<Output>) -> Phase {
         out.push(Output::Tell(Notice::Granted { token }));
         let margin_ms = margin_ms(self.terms.ttl_ms);
-        let held =
-            Held { token, ends, margin_ms, renew_at: Moment::NEVER, flight: None, warned: false, stop: None };
+        let held = Held {
+            token,
+            ends,
+            margin_ms,
+            renew_at: Moment::NEVER,
+            flight: None,
+            warned: false,
+            stop: None,
+            pinned: false,
+        };
         self.renew(now, held, out)
     }
 
@@ -629,11 +646,11 @@ impl Held {
     }
 
     fn valid_until(&self) -> Moment {
-        self.ends.minus(self.margin_ms)
+        if self.pinned { Moment::NEVER } else { self.ends.minus(self.margin_ms) }
     }
 
     fn warn_at(&self) -> Moment {
-        if self.warned { Moment::NEVER } else { self.ends.minus(2 * self.margin_ms) }
+        if self.warned || self.pinned { Moment::NEVER } else { self.ends.minus(2 * self.margin_ms) }
     }
 
     fn awaits(&self, attempt: Attempt) -> bool {

@@ -75,9 +75,13 @@ pub const FAR_FUTURE: &str = "9999999999999-";
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-fn write_base32(f: &mut fmt::Formatter<'_>, value: u128, digits: u32) -> fmt::Result {
-    use fmt::Write;
-    (0..digits).rev().try_for_each(|i| f.write_char(ALPHABET[(value >> (5 * i)) as usize & 31] as char))
+/// The last `N` digits of a number.
+fn base32<const N: usize>(value: u128) -> [u8; N] {
+    std::array::from_fn(|at| ALPHABET[(value >> (5 * (N - 1 - at))) as usize & 31])
+}
+
+fn write_base32<const N: usize>(f: &mut fmt::Formatter<'_>, value: u128) -> fmt::Result {
+    f.write_str(std::str::from_utf8(&base32::<N>(value)).unwrap_or_default())
 }
 
 fn read_base32(text: &str, digits: usize) -> Option<u128> {
@@ -105,7 +109,7 @@ impl std::error::Error for NotAnId {}
 
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_base32(f, u128::from(self.0), 13)
+        write_base32::<13>(f, u128::from(self.0))
     }
 }
 
@@ -142,7 +146,7 @@ impl FromStr for HolderId {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{FAR_FUTURE}{}-", self.holder)?;
-        write_base32(f, self.secret, 26)
+        write_base32::<26>(f, self.secret)
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! claim NAME [ttl MS] [guard MS] [place MS] [wait MS] [try] [without renewal]
-//! [MS]  NAME acquires | releases | extends MS | ticks | is out of reach | is in reach
+//! [MS]  NAME acquires | releases | extends MS | ticks | is pinned | is asked to stop by WHOM |
+//!       is out of reach | is in reach
 //! [MS]  NAME#N arrives | is answered | stays unanswered | did not run | is refused     (N: which send of NAME)
 //! [MS]  NAME hears [nothing | it again]                                               (the last message to NAME)
 //! [MS]  time passes            a Tick for every claim whose deadline has come
@@ -121,6 +122,7 @@ impl Story {
             ["releases"] => self.feed(claim, Input::Release),
             ["extends", ms] => self.feed(claim, Input::Extend { ttl_ms: ms.parse().unwrap() }),
             ["ticks"] => self.feed(claim, Input::Tick),
+            ["is", "pinned"] => self.feed(claim, Input::Pin),
             ["hears", ..] => {
                 let message = self.world.messages.iter().rev().find(|(to, _)| *to == claim);
                 let message = message.expect("there is a message for it").1.clone();

@@ -34,7 +34,7 @@ const CARD_REFRESH_MS: u64 = 20_000;
 /// What is known of a lease at this moment. Changes are announced through [`crate::Lease::watch`].
 #[derive(Clone, Debug)]
 pub struct LeaseState {
-    /// From this moment on (milliseconds of `CLOCK_BOOTTIME`) the holder must not act as holder any more, unless
+    /// From this moment on (milliseconds of `CLOCK_BOOTTIME`; `Moment::NEVER` for a job that keeps its lock) the holder must not act as holder any more, unless
     /// a renewal moves it. The end of the lease less a margin.
     pub valid_until: Moment,
     /// A renewal failed or is late; more tries follow until `valid_until`.
@@ -42,8 +42,14 @@ pub struct LeaseState {
     /// The holder must stop, and why.
     pub lost: Option<Lost>,
     pub(crate) stage: Stage,
-    /// Why the last request got no answer.
     pub(crate) fault: Option<Arc<Fault>>,
+}
+
+impl LeaseState {
+    /// Why the last request that failed got no answer.
+    pub fn last_fault(&self) -> Option<&Fault> {
+        self.fault.as_deref()
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,6 +106,8 @@ pub(crate) struct Driver {
     wake: Arc<Notify>,
     about: Card,
     announce_at_once: bool,
+    /// Somebody began to wait or to hold, and wants it known.
+    news: Arc<Notify>,
 }
 
 impl Driver {
@@ -107,6 +115,7 @@ impl Driver {
     pub(crate) fn start(engine: Arc<dyn Engine>, about: Card, announce_at_once: bool) -> Arc<Self> {
         let (errands, inbox) = mpsc::unbounded_channel();
         let wake = Arc::new(Notify::new());
+        let news = Arc::new(Notify::new());
         let driver = Arc::new(Self {
             engine: engine.clone(),
             pid: std::process::id(),
@@ -116,6 +125,7 @@ impl Driver {
             wake: wake.clone(),
             about,
             announce_at_once,
+            news: news.clone(),
         });
         let ear = Arc::downgrade(&driver);
         engine.listen(Arc::new(move |letter| {
@@ -123,7 +133,7 @@ impl Driver {
                 driver.hear(letter);
             }
         }));
-        tokio::spawn(background(Arc::downgrade(&driver), engine, inbox, wake));
+        tokio::spawn(background(Arc::downgrade(&driver), engine, inbox, wake, news));
         driver
     }
 
@@ -170,7 +180,11 @@ impl Driver {
     /// Feeds one input and returns what has to be carried. A claim that is over or gone ignores it.
     pub(crate) fn step(&self, serial: u32, input: Input) -> Vec<Errand> {
         let mut table = self.table();
+        let stood = self.announce_at_once.then(|| table.stands(serial));
         let errands = table.step(serial, boottime(), input);
+        if stood.is_some_and(|stood| stood != table.stands(serial)) {
+            self.news.notify_one();
+        }
         let earliest = table.deadlines.first().map(|(at, _)| *at);
         // The background task finds out by itself that a deadline went away; only earlier ones must wake it.
         if earliest.is_some_and(|at| table.asleep_until.is_none_or(|asleep| at < asleep)) {
@@ -329,12 +343,21 @@ impl Driver {
 }
 
 impl Table {
+    /// Whether a claim waits or holds, as its card tells it.
+    fn stands(&self, serial: u32) -> (bool, bool) {
+        match self.entries.get(&serial).map(|entry| entry.claim.phase()) {
+            Some(Phase::Waiting { .. }) => (true, false),
+            Some(Phase::Held(_)) => (false, true),
+            _ => (false, false),
+        }
+    }
+
     fn step(&mut self, serial: u32, now: Moment, input: Input) -> Vec<Errand> {
         let Some(entry) = self.entries.get_mut(&serial) else { return Vec::new() };
         let mut outputs = Vec::new();
         entry.claim.step(now, input, &mut outputs);
         entry.claim.check(now);
-        let mut errands = Vec::new();
+        let (mut errands, mut notices) = (Vec::new(), Vec::new());
         for output in outputs {
             match output {
                 Output::Send { attempt, request } => errands.push(Errand {
@@ -344,10 +367,10 @@ impl Table {
                     request,
                     limit_ms: lease::call_limit_ms(entry.claim.terms().ttl_ms),
                 }),
-                Output::Tell(notice) => entry.tell(now, notice),
+                Output::Tell(notice) => notices.push(notice),
             }
         }
-        entry.show_renewal();
+        entry.show(now, &notices);
         let deadline = entry.claim.deadline();
         let over = matches!(entry.claim.phase(), Phase::Ended(_));
         if deadline != entry.deadline {
@@ -367,37 +390,40 @@ impl Table {
 }
 
 impl Entry {
-    fn tell(&mut self, now: Moment, notice: Notice) {
-        telemetry::notice(&self.name, self.claim.owner().holder, now.since(self.since), &notice);
-        match notice {
-            Notice::Granted { token } => {
-                self.since = now;
-                self.since_unix_ms = unix_ms();
-                self.renewed_unix_ms = self.since_unix_ms;
-                self.view.send_modify(|state| state.stage = Stage::Held(token));
-            }
-            Notice::AtRisk => self.view.send_modify(|state| state.at_risk = true),
-            Notice::Lost(lost) => self.view.send_modify(|state| {
-                state.lost.get_or_insert(lost);
-            }),
-            Notice::Ended(end) => self.view.send_modify(|state| state.stage = Stage::Over(end)),
+    /// Shows what a step has changed, all at once.
+    fn show(&mut self, now: Moment, notices: &[Notice]) {
+        let valid_until = self.claim.valid_until();
+        let renewed = valid_until.is_some_and(|at| self.view.borrow().valid_until != at);
+        if notices.is_empty() && !renewed {
+            return;
         }
-    }
-
-    /// Shows a lease that began anew.
-    fn show_renewal(&mut self) {
-        let Some(valid_until) = self.claim.valid_until() else { return };
-        let renewed = self.view.send_if_modified(|state| {
-            let moved = state.valid_until != valid_until;
-            if moved {
-                state.at_risk &= valid_until < state.valid_until;
-                state.valid_until = valid_until;
-            }
-            moved
-        });
+        for notice in notices {
+            telemetry::notice(&self.name, self.claim.owner().holder, now.since(self.since), notice);
+        }
         if renewed {
             self.renewed_unix_ms = unix_ms();
         }
+        if notices.iter().any(|notice| matches!(notice, Notice::Granted { .. })) {
+            self.since = now;
+            self.since_unix_ms = self.renewed_unix_ms;
+        }
+        self.view.send_modify(|state| {
+            if let Some(valid_until) = valid_until {
+                // A lease that began anew is out of danger.
+                state.at_risk &= valid_until <= state.valid_until;
+                state.valid_until = valid_until;
+            }
+            for notice in notices {
+                match notice {
+                    Notice::Granted { token } => state.stage = Stage::Held(*token),
+                    Notice::AtRisk => state.at_risk = true,
+                    Notice::Lost(lost) => {
+                        state.lost.get_or_insert_with(|| lost.clone());
+                    }
+                    Notice::Ended(end) => state.stage = Stage::Over(end.clone()),
+                }
+            }
+        });
     }
 }
 
@@ -425,6 +451,7 @@ async fn background(
     engine: Arc<dyn Engine>,
     mut inbox: mpsc::UnboundedReceiver<Vec<Errand>>,
     wake: Arc<Notify>,
+    news: Arc<Notify>,
 ) {
     let mut cards = tokio::time::interval(CARD_EVERY);
     cards.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -444,17 +471,20 @@ async fn background(
                 carry(&driver, &engine, errands.unwrap_or_default());
             }
             () = wake.notified() => {}
-            _ = cards.tick() => {
-                if let Some(card) = driver.upgrade().and_then(|driver| driver.card()) {
-                    let engine = engine.clone();
-                    tokio::spawn(async move {
-                        if let Err(fault) = engine.post(&card).await {
-                            tracing::debug!(%fault, "the card of this process could not be posted");
-                        }
-                    });
-                }
-            }
+            _ = cards.tick() => post_card(&driver, &engine),
+            () = news.notified() => post_card(&driver, &engine),
         }
+    }
+}
+
+fn post_card(driver: &Weak<Driver>, engine: &Arc<dyn Engine>) {
+    if let Some(card) = driver.upgrade().and_then(|driver| driver.card()) {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            if let Err(fault) = engine.post(&card).await {
+                tracing::debug!(%fault, "the card of this process could not be posted");
+            }
+        });
     }
 }
 

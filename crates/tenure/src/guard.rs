@@ -118,9 +118,14 @@ impl Lease {
     }
 
     /// A file that makes the lock last as long as anybody has it open: pass it to a child process, and the lock
-    /// is not free before the child and all of its children are gone. `None` where the store cannot see processes.
+    /// is not free before the child and all of its children are gone. From then on the lease does not end by the
+    /// clock; the caller keeps the file, too, until it releases. `None` where the store cannot see processes.
     pub fn job_file(&self) -> Result<Option<OwnedFd>, Fault> {
-        self.driver.engine.job_file(self.holder())
+        let file = self.driver.engine.job_file(self.holder())?;
+        if file.is_some() {
+            self.driver.post(self.serial, Input::Pin);
+        }
+        Ok(file)
     }
 }
 
@@ -187,6 +192,15 @@ impl Guard {
                 Err(ReleaseError::Unknown { free_in: until(boottime(), gone_by) })
             }
         }
+    }
+}
+
+impl Guard {
+    /// Goes away without a release: the lock stays with the job that has its [`Lease::job_file`], until the last
+    /// process of it is gone. Without such a file it ends with the lease, which is not renewed any more once the
+    /// client is gone.
+    pub fn leave(mut self) {
+        self.released = true;
     }
 }
 
