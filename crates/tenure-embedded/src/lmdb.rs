@@ -10,6 +10,7 @@
 //! - *No environment is opened twice in one process*: the registry of stores sees to it, and heed checks.
 #![allow(unsafe_code)]
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use heed::types::Bytes;
@@ -71,6 +72,7 @@ impl Tree {
             }
             other => other,
         }?;
+        keep_from_children(path)?;
         Ok(Self { env })
     }
 
@@ -95,6 +97,26 @@ impl Tree {
     pub(crate) fn pages(&self) -> usize {
         self.env.info().last_page_number
     }
+}
+
+/// LMDB leaves the descriptor of its file to programs that this one executes: a job would inherit the whole store,
+/// open for writing.
+fn keep_from_children(path: &Path) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let number = entry.file_name().to_str().and_then(|number| number.parse().ok());
+        if let (Ok(target), Some(number)) = (std::fs::read_link(entry.path()), number)
+            && target == path
+        {
+            // SAFETY: the number was just read as that of an open file of this process, and this file is only ever
+            // opened by LMDB, inside the guard that the caller holds. At worst the call fails or marks another
+            // file, too, as one that children don't inherit.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+        }
+    }
+    Ok(())
 }
 
 /// A key and its value.
@@ -131,5 +153,19 @@ impl Txn<'_, '_> {
     pub(crate) fn delete(&mut self, key: &[u8]) -> Result<(), Trouble> {
         self.db.delete(self.rw, key)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    #[tokio::test]
+    async fn children_do_not_inherit_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let _engine = crate::EmbeddedEngine::open(&crate::Location::Directory(folder.path().into())).unwrap();
+        let listed = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(!listed.contains(folder.path().to_str().unwrap()), "{listed}");
     }
 }
