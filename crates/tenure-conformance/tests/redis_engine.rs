@@ -159,14 +159,78 @@ async fn many_requests_are_answered_in_their_order() {
     assert_eq!(bad.kind, FaultKind::Refused, "{bad}");
 }
 
+/// What many tasks ask in the same moment.
+async fn all_at_once(client: &Client, requests: Vec<(Name, Request)>) -> Vec<Answer> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for (at, (name, request)) in requests.into_iter().enumerate() {
+        let engine = client.engine.clone();
+        tasks.spawn(async move { (at, Engine::call(&*engine, &name, &request, LIMIT).await) });
+    }
+    let mut answers = tasks.join_all().await;
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+#[tokio::test]
+async fn requests_of_one_moment_travel_together_and_each_gets_its_own_answer() {
+    let server = RedisServer::start();
+    let client = Client::new(&server.url()).await;
+    let locks: Vec<Name> = (0..40).map(|number| name(&format!("lock-{number}"))).collect();
+    let owners: Vec<Owner> = (0..40).map(|serial| client.owner(serial)).collect();
+    server.command(&["SET", "lock-7", "theirs"]);
+    server.command(&["HSET", "lock-8", "uuid:1", "1"]);
+    let other = client.owner(99);
+    assert!(granted(&client.ask(&locks[9], other, 0).await));
+    for round in 0..3 {
+        if round == 1 {
+            server.command(&["SCRIPT", "FLUSH"]);
+        }
+        server.command(&["CONFIG", "RESETSTAT"]);
+        let asks = locks.iter().cloned().zip(owners.iter().map(|owner| ask(*owner, 0))).collect();
+        for (at, answer) in all_at_once(&client, asks).await.into_iter().enumerate() {
+            match (at, answer.unwrap()) {
+                (7 | 8, Reply::Busy { standing: Some(standing) }) => assert_eq!(standing.holder, None),
+                (9, Reply::Busy { standing: Some(standing) }) => {
+                    assert_eq!(standing.holder, Some(other.holder))
+                }
+                (0..7 | 10..40, Reply::Granted { token }) => {
+                    let value = server.command(&["GET", locks[at].as_str()]);
+                    assert!(value.contains(&format!("{}:1:{token}:10000:1000", owners[at])), "{value}");
+                }
+                (at, answer) => panic!("{at}: {answer:?}"),
+            }
+        }
+        // Once more, by the same owners: nothing changes, and nobody else gets in.
+        let again = locks.iter().cloned().zip(owners.iter().map(|owner| ask(*owner, 0))).collect();
+        assert_eq!(all_at_once(&client, again).await.iter().filter(|answer| granted(answer)).count(), 37);
+        let release = |owner: &Owner| Request::Release { owner: *owner };
+        let releases = locks.iter().cloned().zip(owners.iter().map(release)).collect();
+        let released = all_at_once(&client, releases).await;
+        assert_eq!(released.iter().filter(|answer| matches!(answer, Ok(Reply::Released))).count(), 37);
+        let stats = server.command(&["INFO", "commandstats"]);
+        let calls =
+            stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+        assert!(round == 1 || calls.parse::<u32>().unwrap() < 80, "{calls} calls for 120 requests");
+    }
+    let waiter = client.owner(50);
+    assert!(matches!(client.ask(&locks[9], waiter, 30_000).await, Ok(Reply::Queued { head: true, .. })));
+    // A release among many hands the lock over as well.
+    let mut mixed: Vec<(Name, Request)> =
+        locks[10..30].iter().cloned().zip(owners[10..30].iter().map(|owner| ask(*owner, 0))).collect();
+    mixed.push((locks[9].clone(), Request::Release { owner: other }));
+    assert!(matches!(all_at_once(&client, mixed).await.pop(), Some(Ok(Reply::Released))));
+    let letter = client.heard(|message| matches!(message, Message::Granted { .. })).await;
+    assert_eq!((letter.owner, letter.name), (waiter, locks[9].clone()));
+}
+
 #[tokio::test]
 async fn whatever_lies_under_the_name_is_a_holder_and_stays_as_it_is() {
     let server = RedisServer::start();
     let client = Client::new(&server.url()).await;
     let lock = name("x");
     let make: [(&[&str], &str); 6] = [
-        (&["SET", "x", "theirs"], "string \"theirs\""),
-        (&["SET", "x", ""], "string \"\""),
+        (&["SET", "x", "theirs"], "string of 6 bytes"),
+        (&["SET", "x", ""], "string of 0 bytes"),
         (&["HSET", "x", "uuid:1", "1"], "hash"),
         (&["ZADD", "x", "1", "token"], "zset"),
         (&["RPUSH", "x", "1"], "list"),

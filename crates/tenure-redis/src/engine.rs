@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tenure_core::{HolderId, Moment, Name, ProcessId, Reply, Request, lease};
-use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, Look, boottime, random_process};
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, FaultKind, Look, boottime, random_process};
+use tokio::sync::{Mutex, MutexGuard, Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::classify::classify;
 use crate::link::{Link, Plan, words};
 use crate::post::Post;
+use crate::together::{Fellow, TOGETHER_MAX, Together};
 use crate::url::Target;
 use crate::wire::{self, By, Decoded, Undecodable};
 
@@ -45,6 +46,8 @@ const INDEX_READ_MAX: usize = 1000;
 
 /// Locks in one Redis or Valkey server.
 pub struct RedisEngine {
+    me: Weak<Self>,
+    together: Together,
     plan: Arc<Plan>,
     post: Arc<Post>,
     /// Notified when a connection ends, and when somebody begins to wait.
@@ -78,8 +81,11 @@ impl RedisEngine {
     pub async fn connect(url: &str) -> Result<Arc<Self>, Fault> {
         let target = Target::parse(url)?;
         let post = Arc::new(Post::new(&target.prefix));
-        let engine = Arc::new(Self {
-            plan: Arc::new(Plan::new(target, random_process())?),
+        let plan = Arc::new(Plan::new(target, random_process())?);
+        let engine = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            together: Together::default(),
+            plan,
             post,
             stir: Arc::new(Notify::new()),
             slot: Mutex::default(),
@@ -255,6 +261,12 @@ impl RedisEngine {
 
     async fn call(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
         let (asked, deadline) = (boottime(), Instant::now() + limit);
+        let _under_way = self.together.set_out();
+        if self.together.suits(request)
+            && let Some(answer) = self.call_with_others(name, request, deadline).await
+        {
+            return answer;
+        }
         let mut by = By::Hash;
         let mut stale = 0;
         // At most three sends: the server may have forgotten the script, and the clocks may have moved.
@@ -269,6 +281,103 @@ impl RedisEngine {
                 Err(Trouble::Forgotten) if by == By::Hash => by = By::Text,
                 Err(trouble) => return Err(trouble.into()),
             }
+        }
+    }
+
+    /// Carries a request in one call with whatever else is ready in this turn of the scheduler. `None`: it was not
+    /// carried out, and has to travel alone.
+    async fn call_with_others(&self, name: &Name, request: &Request, deadline: Instant) -> Option<Answer> {
+        let (answer, told) = oneshot::channel();
+        let fellow = Fellow { name: name.clone(), request: request.clone(), deadline, answer };
+        if self.together.join(fellow) {
+            let me = self.me.upgrade()?;
+            // A task of its own: the first caller may go away while the others' requests are under way.
+            tokio::spawn(async move {
+                tokio::task::yield_now().await;
+                me.carry_together(me.together.depart()).await;
+            });
+        }
+        told.await.ok()?
+    }
+
+    async fn carry_together(&self, fellows: Vec<Fellow>) {
+        let Some(deadline) = fellows.iter().map(|fellow| fellow.deadline).min() else { return };
+        let asked = boottime();
+        let mut groups: Vec<Vec<Fellow>> = Vec::new();
+        for fellow in fellows {
+            match groups.last_mut() {
+                Some(group) if group.len() < TOGETHER_MAX => group.push(fellow),
+                _ => groups.push(vec![fellow]),
+            }
+        }
+        // The second round carries what the server had forgotten how to.
+        for by in [By::Hash, By::Text] {
+            let not_after = self.server_time(asked).plus(lease::ASK_WINDOW_MS);
+            let mut pipeline = Pipeline::with_capacity(groups.len());
+            for group in &groups {
+                let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
+                match wire::encode_together(&self.plan.target.prefix, requests, not_after, by) {
+                    Some(command) => pipeline.add_command(command),
+                    // Each finds out alone what is wrong with it: dropping the sender says so.
+                    None => return,
+                };
+            }
+            let pipeline = &pipeline;
+            match self.exchange(deadline, |link| async move { link.many(pipeline).await }).await {
+                Ok((link, values)) => {
+                    let mut forgotten = Vec::new();
+                    for (group, value) in groups.into_iter().zip(&values) {
+                        match value {
+                            Value::ServerError(error) if error.code() == "NOSCRIPT" => forgotten.push(group),
+                            value => self.tell_group(group, &link, value),
+                        }
+                    }
+                    if forgotten.is_empty() {
+                        return;
+                    }
+                    groups = forgotten;
+                }
+                Err(fault) => {
+                    for fellow in groups.into_iter().flatten() {
+                        let _ = fellow.answer.send(Some(Err(copy(&fault))));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells each of a group what became of its request.
+    fn tell_group(&self, group: Vec<Fellow>, link: &Link, value: &Value) {
+        let answers = match value {
+            Value::Array(answers) if answers.len() == group.len() => answers,
+            Value::ServerError(error) => {
+                let fault = classify(&words(error));
+                for fellow in group {
+                    // What did not run travels alone, so that each gets the answer that is its own.
+                    let unknown = fault.kind == FaultKind::Unknown;
+                    let _ = fellow.answer.send(unknown.then(|| Err(copy(&fault))));
+                }
+                return;
+            }
+            _ => {
+                link.close();
+                for fellow in group {
+                    let fault = Fault::unknown(format!("{} answered nonsense", self.plan.target));
+                    let _ = fellow.answer.send(Some(Err(fault)));
+                }
+                return;
+            }
+        };
+        for (fellow, value) in group.into_iter().zip(answers) {
+            let answer = match value {
+                Value::Int(0) => None,
+                value => match self.read(&fellow.name, &fellow.request, link, value) {
+                    Ok(reply) => Some(Ok(reply)),
+                    Err(trouble) => Some(Err(trouble.into())),
+                },
+            };
+            let _ = fellow.answer.send(answer);
         }
     }
 

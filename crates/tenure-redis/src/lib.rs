@@ -15,6 +15,7 @@ mod engine;
 mod keys;
 mod link;
 mod post;
+mod together;
 mod url;
 mod wire;
 

@@ -20,8 +20,8 @@ const MESSAGE_BYTES_MAX: usize = 2048;
 /// The first waiters that a look shows.
 pub(crate) const LOOK_WAITERS: usize = 100;
 
-/// How much of a foreign value is shown.
-const FOREIGN_SHOWN_CHARS: usize = 64;
+/// How much of a foreign value the scripts answer.
+const FOREIGN_READ_BYTES: usize = 300;
 
 /// A script and its name on the server.
 #[derive(Debug)]
@@ -38,11 +38,12 @@ pub(crate) struct Scripts {
     release: Script,
     stop: Script,
     inspect: Script,
+    together: Script,
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 5] {
-        [&self.ask, &self.renew, &self.release, &self.stop, &self.inspect]
+    pub(crate) fn all(&self) -> [&Script; 6] {
+        [&self.ask, &self.renew, &self.release, &self.stop, &self.inspect, &self.together]
     }
 }
 
@@ -58,6 +59,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         release: script(include_str!("../scripts/release.lua")),
         stop: script(include_str!("../scripts/stop.lua")),
         inspect: script(include_str!("../scripts/inspect.lua")),
+        together: script(include_str!("../scripts/together.lua")),
     }
 });
 
@@ -70,12 +72,17 @@ pub(crate) enum By {
     Text,
 }
 
-fn command(script: &Script, by: By, keys: &Keys) -> Cmd {
+fn call(script: &Script, by: By) -> Cmd {
     let mut cmd = Cmd::new();
     match by {
         By::Hash => cmd.arg("EVALSHA").arg(&script.hash),
         By::Text => cmd.arg("EVAL").arg(&script.text),
     };
+    cmd
+}
+
+fn command(script: &Script, by: By, keys: &Keys) -> Cmd {
+    let mut cmd = call(script, by);
     cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(&keys.places).arg(&keys.counter);
     cmd
 }
@@ -95,11 +102,9 @@ pub(crate) fn encode(
             check_ms("lease", *ttl_ms, 1)?;
             check_ms("guard", *guard_ms, 0)?;
             check_ms("place", *place_ms, 0)?;
-            // The first microsecond that is too late, in 16 digits: the script compares it as a text.
-            let late_us = own.unwrap_or(not_after).plus(1).0.saturating_mul(1000).min(9_999_999_999_999_999);
             let mut cmd = command(&scripts.ask, by, &keys);
             cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms).arg(*place_ms).arg(attempt.0);
-            cmd.arg(format!("{late_us:016}")).arg(ttl_ms + guard_ms);
+            cmd.arg(late_us(own.unwrap_or(not_after))).arg(ttl_ms + guard_ms);
             cmd
         }
         Request::Renew { owner, ttl_ms, guard_ms } => {
@@ -125,6 +130,41 @@ pub(crate) fn encode(
             cmd
         }
     })
+}
+
+/// The first microsecond that is too late, in 16 digits: scripts compare it as a text.
+fn late_us(not_after: Moment) -> String {
+    format!("{:016}", not_after.plus(1).0.saturating_mul(1000).min(9_999_999_999_999_999))
+}
+
+/// The command that carries several asks and releases. `None`: one of them can't be carried this way.
+pub(crate) fn encode_together<'a>(
+    prefix: &str,
+    requests: impl Iterator<Item = (&'a Name, &'a Request)>,
+    not_after: Moment,
+    by: By,
+) -> Option<Cmd> {
+    let late_us = late_us(not_after);
+    let (mut names, mut words) = (Vec::new(), Vec::new());
+    for (name, request) in requests {
+        let keys = Keys::of(prefix, name).ok()?;
+        match request {
+            Request::Ask { owner, ttl_ms, guard_ms, .. } => {
+                let tail = format!(":{ttl_ms}:{guard_ms}");
+                let keep_ms = (ttl_ms + guard_ms).to_string();
+                words.extend(["ask".to_owned(), owner.to_string(), late_us.clone(), tail, keep_ms]);
+                names.extend([keys.lock, keys.queue, keys.counter]);
+            }
+            Request::Release { owner } => {
+                words.extend(["release".to_owned(), owner.to_string()]);
+                names.extend([keys.lock, keys.queue]);
+            }
+            _ => return None,
+        }
+    }
+    let mut cmd = call(&SCRIPTS.together, by);
+    cmd.arg(names.len()).arg(names).arg(words);
+    Some(cmd)
 }
 
 /// The command that looks at a lock.
@@ -336,17 +376,13 @@ pub(crate) fn decode_look(value: &Value, deaf: bool) -> Result<Look, Undecodable
     answer().ok_or(Undecodable::Nonsense)?
 }
 
-/// `hash`, or `string "the first ch.."`.
+/// `hash`, or `string of 24 bytes`. Never the value: to the client that wrote it, it is what releases the lock.
 fn describe(kind: &str, value: &[u8]) -> String {
-    if kind != "string" {
-        return kind.to_owned();
+    match (kind, value.len()) {
+        // Longer ones are not read to their end.
+        ("string", bytes @ 0..FOREIGN_READ_BYTES) => format!("string of {bytes} bytes"),
+        _ => kind.to_owned(),
     }
-    let value = String::from_utf8_lossy(value);
-    let mut shown: String = value.chars().take(FOREIGN_SHOWN_CHARS).collect();
-    if shown.len() < value.len() {
-        shown.push_str("..");
-    }
-    format!("string {shown:?}")
 }
 
 /// Reads a message. Total: whatever it is, it is a letter or nothing. `prefix` is ours; a lock outside it isn't.
