@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::classify::classify;
 use crate::link::{Link, Plan, words};
 use crate::post::Post;
-use crate::together::{Fellow, TOGETHER_MAX, Together};
+use crate::together::{Fellow, Together};
 use crate::url::Target;
 use crate::wire::{self, By, Decoded, Undecodable};
 
@@ -260,13 +260,19 @@ impl RedisEngine {
     }
 
     async fn call(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
-        let (asked, deadline) = (boottime(), Instant::now() + limit);
+        let deadline = Instant::now() + limit;
         let _under_way = self.together.set_out();
         if self.together.suits(request)
             && let Some(answer) = self.call_with_others(name, request, deadline).await
         {
             return answer;
         }
+        // Boxed, so that a request that travels with others is a small future.
+        Box::pin(self.call_alone(name, request, deadline)).await
+    }
+
+    async fn call_alone(&self, name: &Name, request: &Request, deadline: Instant) -> Answer {
+        let asked = boottime();
         let mut by = By::Hash;
         let mut stale = 0;
         // At most three sends: the server may have forgotten the script, and the clocks may have moved.
@@ -291,54 +297,36 @@ impl RedisEngine {
         let fellow = Fellow { name: name.clone(), request: request.clone(), deadline, answer };
         if self.together.join(fellow) {
             let me = self.me.upgrade()?;
-            // A task of its own: the first caller may go away while the others' requests are under way.
             tokio::spawn(async move {
                 tokio::task::yield_now().await;
-                me.carry_together(me.together.depart()).await;
+                for group in me.together.depart() {
+                    // A task of its own: callers may go away while the others' requests are under way. And a call
+                    // of its own, so that the first are served while the server works for the next.
+                    let me = me.clone();
+                    tokio::spawn(async move { me.carry_together(group).await });
+                }
             });
         }
         told.await.ok()?
     }
 
-    async fn carry_together(&self, fellows: Vec<Fellow>) {
-        let Some(deadline) = fellows.iter().map(|fellow| fellow.deadline).min() else { return };
-        let asked = boottime();
-        let mut groups: Vec<Vec<Fellow>> = Vec::new();
-        for fellow in fellows {
-            match groups.last_mut() {
-                Some(group) if group.len() < TOGETHER_MAX => group.push(fellow),
-                _ => groups.push(vec![fellow]),
-            }
-        }
+    async fn carry_together(&self, mut group: Vec<Fellow>) {
+        // A caller that went away meanwhile must not be heard after its release.
+        group.retain(|fellow| !fellow.answer.is_closed());
+        let Some(deadline) = group.iter().map(|fellow| fellow.deadline).min() else { return };
+        let not_after = self.server_time(boottime()).plus(lease::ASK_WINDOW_MS);
         // The second round carries what the server had forgotten how to.
         for by in [By::Hash, By::Text] {
-            let not_after = self.server_time(asked).plus(lease::ASK_WINDOW_MS);
-            let mut pipeline = Pipeline::with_capacity(groups.len());
-            for group in &groups {
-                let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
-                match wire::encode_together(&self.plan.target.prefix, requests, not_after, by) {
-                    Some(command) => pipeline.add_command(command),
-                    // Each finds out alone what is wrong with it: dropping the sender says so.
-                    None => return,
-                };
-            }
-            let pipeline = &pipeline;
-            match self.exchange(deadline, |link| async move { link.many(pipeline).await }).await {
-                Ok((link, values)) => {
-                    let mut forgotten = Vec::new();
-                    for (group, value) in groups.into_iter().zip(&values) {
-                        match value {
-                            Value::ServerError(error) if error.code() == "NOSCRIPT" => forgotten.push(group),
-                            value => self.tell_group(group, &link, value),
-                        }
-                    }
-                    if forgotten.is_empty() {
-                        return;
-                    }
-                    groups = forgotten;
-                }
+            let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
+            // Each finds out alone what is wrong with it: dropping the sender says so.
+            let Some(command) = wire::encode_together(&self.plan.target.prefix, requests, not_after, by) else {
+                return;
+            };
+            match self.exchange(deadline, |link| async move { link.one(&command).await }).await {
+                Ok((_, Value::ServerError(error))) if error.code() == "NOSCRIPT" => {}
+                Ok((link, value)) => return self.tell_group(group, &link, &value),
                 Err(fault) => {
-                    for fellow in groups.into_iter().flatten() {
+                    for fellow in group {
                         let _ = fellow.answer.send(Some(Err(copy(&fault))));
                     }
                     return;

@@ -21,7 +21,7 @@ pub(crate) struct Keys {
     /// Its places: a hash, owner to place.
     pub(crate) places: String,
     /// The last fencing token of the slot.
-    pub(crate) counter: String,
+    pub(crate) counter: &'static str,
 }
 
 impl Keys {
@@ -36,13 +36,13 @@ impl Keys {
             .hint("choose another name or prefix"));
         }
         let tag = tag(&lock);
-        let short = short(slot_of(tag.unwrap_or(&lock)));
+        let slot = slot_of(tag.unwrap_or(&lock));
         let beside = |kind: char| match tag {
             Some(_) => format!("tenure:a:{kind}:{lock}"),
             None if !lock.contains('}') => format!("tenure:b:{kind}:{{{lock}}}"),
-            None => format!("tenure:c:{kind}:{{{short}}}:{lock}"),
+            None => format!("tenure:c:{kind}:{{{}}}:{lock}", short(slot)),
         };
-        Ok(Self { queue: beside('q'), places: beside('w'), counter: format!("tenure:f:{{{short}}}"), lock })
+        Ok(Self { queue: beside('q'), places: beside('w'), counter: counter(slot), lock })
     }
 }
 
@@ -82,27 +82,34 @@ const CRC16: [u16; 256] = {
 
 /// A short text that lies in this slot: shorter ones come first, then 0-9 before a-z.
 fn short(slot: u16) -> &'static str {
+    counter(slot).trim_start_matches("tenure:f:{").trim_end_matches('}')
+}
+
+/// The token counter of this slot.
+fn counter(slot: u16) -> &'static str {
     static TABLE: LazyLock<Vec<String>> = LazyLock::new(|| {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let mut table = vec![String::new(); usize::from(SLOTS)];
         let mut missing = SLOTS;
-        let mut number = 0_u32;
-        while missing > 0 {
-            // Bijective base 36 counts 0, 1, .., z, 00, 01, ..: shorter texts first, each once.
-            let mut text = Vec::new();
+        // Bijective base 36 counts 0, 1, .., z, 00, 01, ..: shorter texts first, each once. Four digits are enough.
+        for number in 0_u32.. {
+            let (mut text, mut begin) = ([0; 8], 8);
             let mut rest = number + 1;
             while rest > 0 {
                 rest -= 1;
-                text.push(DIGITS[(rest % 36) as usize]);
+                begin -= 1;
+                text[begin] = DIGITS[(rest % 36) as usize];
                 rest /= 36;
             }
-            text.reverse();
-            let place = &mut table[usize::from(crc16(&text) % SLOTS)];
+            let text = &text[begin..];
+            let place = &mut table[usize::from(crc16(text) % SLOTS)];
             if place.is_empty() {
-                *place = String::from_utf8(text).expect("digits are ASCII");
+                *place = format!("tenure:f:{{{}}}", std::str::from_utf8(text).expect("digits are ASCII"));
                 missing -= 1;
+                if missing == 0 {
+                    break;
+                }
             }
-            number += 1;
         }
         table
     });
@@ -176,7 +183,7 @@ mod tests {
             let home = slot(&keys.lock);
             prop_assert_eq!(slot(&keys.queue), home);
             prop_assert_eq!(slot(&keys.places), home);
-            prop_assert_eq!(slot(&keys.counter), home);
+            prop_assert_eq!(slot(keys.counter), home);
         }
 
         #[test]
@@ -184,7 +191,7 @@ mod tests {
             prop_assume!(one != other);
             let (one, other) = (keys(&one), keys(&other));
             for key in [&one.lock, &one.queue, &one.places] {
-                for taken in [&other.lock, &other.queue, &other.places, &other.counter] {
+                for taken in [&*other.lock, &other.queue, &other.places, other.counter] {
                     prop_assert_ne!(key, taken);
                 }
             }

@@ -1,4 +1,4 @@
-//! Requests that are ready at the same moment travel together: one call of one script for up to 32 locks costs the
+//! Requests that are ready at the same moment travel together: one call of one script for up to 16 locks costs the
 //! server a third less for each, and both sides fewer system calls. Nobody waits for company that is not there yet,
 //! and a request that is alone takes the straight way.
 
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 /// With fewer requests under way there is no company to be expected.
 const COMPANY: usize = 4;
 
-/// The most requests in one call: it keeps the server from others for about 0.1 ms.
-pub(crate) const TOGETHER_MAX: usize = 32;
+/// The most requests in one call. More would gain little, and keep the server from others for longer than 0.1 ms.
+const TOGETHER_MAX: usize = 16;
 
 /// A request that waits for the end of this turn of the scheduler.
 pub(crate) struct Fellow {
@@ -52,12 +52,17 @@ impl Together {
         waiting.len() == 1
     }
 
-    /// All who wait and still want to leave.
-    pub(crate) fn depart(&self) -> Vec<Fellow> {
-        let mut waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        // A caller that went away meanwhile must not be heard after its release.
-        waiting.retain(|fellow| !fellow.answer.is_closed());
-        waiting
+    /// All who wait, in groups that leave one after the other.
+    pub(crate) fn depart(&self) -> Vec<Vec<Fellow>> {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut groups: Vec<Vec<Fellow>> = Vec::with_capacity(waiting.len().div_ceil(TOGETHER_MAX));
+        for fellow in waiting {
+            match groups.last_mut() {
+                Some(group) if group.len() < TOGETHER_MAX => group.push(fellow),
+                _ => groups.push(vec![fellow]),
+            }
+        }
+        groups
     }
 }
 

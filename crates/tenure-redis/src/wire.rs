@@ -83,7 +83,7 @@ fn call(script: &Script, by: By) -> Cmd {
 
 fn command(script: &Script, by: By, keys: &Keys) -> Cmd {
     let mut cmd = call(script, by);
-    cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(&keys.places).arg(&keys.counter);
+    cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(&keys.places).arg(keys.counter);
     cmd
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn encode_together<'a>(
                 let tail = format!(":{ttl_ms}:{guard_ms}");
                 let keep_ms = (ttl_ms + guard_ms).to_string();
                 words.extend(["ask".to_owned(), owner.to_string(), late_us.clone(), tail, keep_ms]);
-                names.extend([keys.lock, keys.queue, keys.counter]);
+                names.extend([keys.lock, keys.queue, keys.counter.to_owned()]);
             }
             Request::Release { owner } => {
                 words.extend(["release".to_owned(), owner.to_string()]);
