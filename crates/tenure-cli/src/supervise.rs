@@ -2,9 +2,8 @@
 
 use nix::sys::signal::Signal as Sent;
 use rustix::process::{Signal, WaitStatus};
-use tenure::{LeaseState, Lost, Moment, span};
+use tenure::{LeaseWatch, Lost, Moment, span};
 use tenure_engine::boottime;
-use tokio::sync::watch;
 
 use crate::alarm::Alarm;
 use crate::files::awaitable;
@@ -58,7 +57,7 @@ struct Ending {
 /// Returns when the command has ended and, where the lease is all that keeps the lock, everybody it left behind.
 pub(crate) async fn supervise(
     job: &mut Job,
-    lease: &mut watch::Receiver<LeaseState>,
+    lease: &mut LeaseWatch,
     signals: &mut Signals,
     rules: Rules,
     voice: Voice,
@@ -71,7 +70,7 @@ pub(crate) async fn supervise(
         // Each round begins with the lease, by the clock: whatever happened before may have taken any time.
         let stopped = job.reap();
         let now = boottime();
-        let state = lease.borrow_and_update().clone();
+        let state = lease.state();
         let plan = Plan::of(&state, rules, now);
         if state.at_risk && !warned && !rules.kept {
             voice.detail(&format!(
@@ -146,7 +145,7 @@ pub(crate) async fn supervise(
                 alarm.get_ref().silence();
                 ready?.clear_ready();
             }
-            Ok(()) = lease.changed() => {}
+            () = lease.changed() => {}
             event = signals.next() => match event {
                 Event::Child => {}
                 // Not before the next look at the lease.

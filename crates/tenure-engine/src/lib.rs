@@ -21,7 +21,7 @@ use tenure_core::{HolderId, Message, Name, Owner, ProcessId, Reply, Request, Sna
 pub use card::{Card, CardHold, CardWait};
 pub use clock::{boottime, unix_ms};
 pub use fault::{Fault, FaultKind};
-pub use random::{random_owner, random_process};
+pub use random::{random_owner, random_process, random_secrets};
 
 /// A boxed future, so that engines are trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -15,3 +15,11 @@ pub fn random_process() -> ProcessId {
 pub fn random_owner(holder: HolderId) -> Owner {
     Owner { holder, secret: u128::from_le_bytes(random()) }
 }
+
+/// Randomness for many owners in one call to the system.
+pub fn random_secrets() -> Vec<u128> {
+    random::<1024>()
+        .chunks_exact(16)
+        .map(|bytes| u128::from_le_bytes(bytes.try_into().expect("16 bytes")))
+        .collect()
+}

@@ -263,7 +263,7 @@ impl RedisEngine {
         let deadline = Instant::now() + limit;
         let _under_way = self.together.set_out();
         if self.together.suits(request)
-            && let Some(answer) = self.call_with_others(name, request, deadline).await
+            && let Some(answer) = self.call_with_others(name, request, limit).await
         {
             return answer;
         }
@@ -292,9 +292,9 @@ impl RedisEngine {
 
     /// Carries a request in one call with whatever else is ready in this turn of the scheduler. `None`: it was not
     /// carried out, and has to travel alone.
-    async fn call_with_others(&self, name: &Name, request: &Request, deadline: Instant) -> Option<Answer> {
+    async fn call_with_others(&self, name: &Name, request: &Request, limit: Duration) -> Option<Answer> {
         let (answer, told) = oneshot::channel();
-        let fellow = Fellow { name: name.clone(), request: request.clone(), deadline, answer };
+        let fellow = Fellow { name: name.clone(), request: request.clone(), limit, answer };
         if self.together.join(fellow) {
             let me = self.me.upgrade()?;
             tokio::spawn(async move {
@@ -313,13 +313,15 @@ impl RedisEngine {
     async fn carry_together(&self, mut group: Vec<Fellow>) {
         // A caller that went away meanwhile must not be heard after its release.
         group.retain(|fellow| !fellow.answer.is_closed());
-        let Some(deadline) = group.iter().map(|fellow| fellow.deadline).min() else { return };
+        let Some(first) = group.first() else { return };
+        let deadline = Instant::now() + first.limit;
         let not_after = self.server_time(boottime()).plus(lease::ASK_WINDOW_MS);
         // The second round carries what the server had forgotten how to.
         for by in [By::Hash, By::Text] {
             let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
             // Each finds out alone what is wrong with it: dropping the sender says so.
-            let Some(command) = wire::encode_together(&self.plan.target.prefix, requests, not_after, by) else {
+            let Some(command) = wire::encode_together(&self.plan.target.prefix, requests, not_after, by)
+            else {
                 return;
             };
             match self.exchange(deadline, |link| async move { link.one(&command).await }).await {

@@ -18,8 +18,6 @@ pub(crate) struct Keys {
     pub(crate) lock: String,
     /// Its queue: a sorted set, owner to order of arrival.
     pub(crate) queue: String,
-    /// Its places: a hash, owner to place.
-    pub(crate) places: String,
     /// The last fencing token of the slot.
     pub(crate) counter: &'static str,
 }
@@ -37,12 +35,17 @@ impl Keys {
         }
         let tag = tag(&lock);
         let slot = slot_of(tag.unwrap_or(&lock));
-        let beside = |kind: char| match tag {
-            Some(_) => format!("tenure:a:{kind}:{lock}"),
-            None if !lock.contains('}') => format!("tenure:b:{kind}:{{{lock}}}"),
-            None => format!("tenure:c:{kind}:{{{}}}:{lock}", short(slot)),
+        let queue = match tag {
+            Some(_) => format!("tenure:a:q:{lock}"),
+            None if !lock.contains('}') => format!("tenure:b:q:{{{lock}}}"),
+            None => format!("tenure:c:q:{{{}}}:{lock}", short(slot)),
         };
-        Ok(Self { queue: beside('q'), places: beside('w'), counter: counter(slot), lock })
+        Ok(Self { queue, counter: counter(slot), lock })
+    }
+
+    /// Its places: a hash, owner to place. The name of the queue with another letter.
+    pub(crate) fn places(&self) -> String {
+        self.queue.replacen(":q:", ":w:", 1)
     }
 }
 
@@ -163,9 +166,9 @@ mod tests {
     fn each_kind_of_name_has_its_form() {
         assert_eq!(keys("orders:{42}").queue, "tenure:a:q:orders:{42}");
         assert_eq!(keys("orders:42").queue, "tenure:b:q:{orders:42}");
-        assert_eq!(keys("a{b").places, "tenure:b:w:{a{b}");
-        assert!(keys("a}b").places.starts_with("tenure:c:w:{"));
-        assert!(keys("foo{}bar").places.ends_with("}:foo{}bar"));
+        assert_eq!(keys("a{b").places(), "tenure:b:w:{a{b}");
+        assert!(keys("a}b").places().starts_with("tenure:c:w:{"));
+        assert!(keys("foo{}bar").places().ends_with("}:foo{}bar"));
     }
 
     #[test]
@@ -182,7 +185,7 @@ mod tests {
             let keys = keys(&name);
             let home = slot(&keys.lock);
             prop_assert_eq!(slot(&keys.queue), home);
-            prop_assert_eq!(slot(&keys.places), home);
+            prop_assert_eq!(slot(&keys.places()), home);
             prop_assert_eq!(slot(keys.counter), home);
         }
 
@@ -190,12 +193,12 @@ mod tests {
         fn no_two_locks_share_a_key(one in "[ab{}:q]{1,8}", other in "[ab{}:q]{1,8}") {
             prop_assume!(one != other);
             let (one, other) = (keys(&one), keys(&other));
-            for key in [&one.lock, &one.queue, &one.places] {
-                for taken in [&*other.lock, &other.queue, &other.places, other.counter] {
+            for key in [&one.lock, &one.queue, &one.places()] {
+                for taken in [&*other.lock, &other.queue, &other.places(), other.counter] {
                     prop_assert_ne!(key, taken);
                 }
             }
-            prop_assert_ne!(&one.queue, &one.places);
+            prop_assert_ne!(&one.queue, &one.places());
         }
     }
 }

@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tenure_core::{Name, Request};
 use tenure_engine::Answer;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 /// With fewer requests under way there is no company to be expected.
 const COMPANY: usize = 4;
@@ -20,7 +20,7 @@ const TOGETHER_MAX: usize = 16;
 pub(crate) struct Fellow {
     pub(crate) name: Name,
     pub(crate) request: Request,
-    pub(crate) deadline: Instant,
+    pub(crate) limit: Duration,
     /// `None`: it is not as simple as that; it has to travel alone.
     pub(crate) answer: oneshot::Sender<Option<Answer>>,
 }
@@ -52,13 +52,15 @@ impl Together {
         waiting.len() == 1
     }
 
-    /// All who wait, in groups that leave one after the other.
+    /// All who wait, in groups that leave one after the other. Who has less time than others does not make them late.
     pub(crate) fn depart(&self) -> Vec<Vec<Fellow>> {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         let mut groups: Vec<Vec<Fellow>> = Vec::with_capacity(waiting.len().div_ceil(TOGETHER_MAX));
         for fellow in waiting {
             match groups.last_mut() {
-                Some(group) if group.len() < TOGETHER_MAX => group.push(fellow),
+                Some(group) if group.len() < TOGETHER_MAX && group[0].limit == fellow.limit => {
+                    group.push(fellow);
+                }
                 _ => groups.push(vec![fellow]),
             }
         }

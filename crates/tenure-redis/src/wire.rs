@@ -83,7 +83,7 @@ fn call(script: &Script, by: By) -> Cmd {
 
 fn command(script: &Script, by: By, keys: &Keys) -> Cmd {
     let mut cmd = call(script, by);
-    cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(&keys.places).arg(keys.counter);
+    cmd.arg(4).arg(&keys.lock).arg(&keys.queue).arg(keys.places()).arg(keys.counter);
     cmd
 }
 
@@ -145,25 +145,30 @@ pub(crate) fn encode_together<'a>(
     by: By,
 ) -> Option<Cmd> {
     let late_us = late_us(not_after);
-    let (mut names, mut words) = (Vec::new(), Vec::new());
-    for (name, request) in requests {
-        let keys = Keys::of(prefix, name).ok()?;
+    let requests: Vec<(Keys, &Request)> = requests
+        .map(|(name, request)| Keys::of(prefix, name).ok().map(|keys| (keys, request)))
+        .collect::<Option<_>>()?;
+    let asks = requests.iter().filter(|(_, request)| matches!(request, Request::Ask { .. })).count();
+    let mut cmd = call(&SCRIPTS.together, by);
+    cmd.arg(2 * requests.len() + asks);
+    for (keys, request) in &requests {
+        cmd.arg(&keys.lock).arg(&keys.queue);
+        if matches!(request, Request::Ask { .. }) {
+            cmd.arg(keys.counter);
+        }
+    }
+    for (_, request) in requests {
         match request {
             Request::Ask { owner, ttl_ms, guard_ms, .. } => {
-                let tail = format!(":{ttl_ms}:{guard_ms}");
-                let keep_ms = (ttl_ms + guard_ms).to_string();
-                words.extend(["ask".to_owned(), owner.to_string(), late_us.clone(), tail, keep_ms]);
-                names.extend([keys.lock, keys.queue, keys.counter.to_owned()]);
+                cmd.arg("ask").arg(owner.to_string()).arg(&late_us);
+                cmd.arg(format!(":{ttl_ms}:{guard_ms}")).arg(ttl_ms + guard_ms);
             }
             Request::Release { owner } => {
-                words.extend(["release".to_owned(), owner.to_string()]);
-                names.extend([keys.lock, keys.queue]);
+                cmd.arg("release").arg(owner.to_string());
             }
             _ => return None,
         }
     }
-    let mut cmd = call(&SCRIPTS.together, by);
-    cmd.arg(names.len()).arg(names).arg(words);
     Some(cmd)
 }
 

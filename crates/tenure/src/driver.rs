@@ -11,15 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::{
-    Attempt, Claim, End, HolderId, Input, Lost, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request,
-    Terms, Token, lease,
+    Attempt, Claim, HolderId, Input, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request, Terms,
+    Token, lease,
 };
 use tenure_engine::{
-    Answer, Card, CardHold, CardWait, Engine, Fault, Letter, boottime, random_owner, unix_ms,
+    Answer, Card, CardHold, CardWait, Engine, Fault, Letter, boottime, random_secrets, unix_ms,
 };
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use crate::telemetry;
+use crate::view::{LeaseWatch, Stage, View};
 
 /// How old a hold or a wait must be to show on the card of its process: short ones cost nothing.
 const ON_CARD_AFTER_MS: u64 = 1000;
@@ -30,34 +31,6 @@ const ON_CARD_MAX: usize = 1000;
 /// How often a card is looked at, and how often it is refreshed although nothing changed.
 const CARD_EVERY: Duration = Duration::from_secs(1);
 const CARD_REFRESH_MS: u64 = 20_000;
-
-/// What is known of a lease at this moment. Changes are announced through [`crate::Lease::watch`].
-#[derive(Clone, Debug)]
-pub struct LeaseState {
-    /// From this moment on (milliseconds of `CLOCK_BOOTTIME`; `Moment::NEVER` for a job that keeps its lock) the holder must not act as holder any more, unless
-    /// a renewal moves it. The end of the lease less a margin.
-    pub valid_until: Moment,
-    /// A renewal failed or is late; more tries follow until `valid_until`.
-    pub at_risk: bool,
-    /// The holder must stop, and why.
-    pub lost: Option<Lost>,
-    pub(crate) stage: Stage,
-    pub(crate) fault: Option<Arc<Fault>>,
-}
-
-impl LeaseState {
-    /// Why the last request that failed got no answer.
-    pub fn last_fault(&self) -> Option<&Fault> {
-        self.fault.as_deref()
-    }
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    Wanting,
-    Held(Token),
-    Over(End),
-}
 
 /// A request of a claim, to be carried.
 pub(crate) struct Errand {
@@ -72,18 +45,21 @@ struct Entry {
     claim: Claim,
     name: Name,
     note: Option<Arc<str>>,
-    view: watch::Sender<LeaseState>,
+    view: View,
     /// As registered in [`Table::deadlines`].
     deadline: Option<Moment>,
+    /// When it began to wait, or to hold.
     since: Moment,
-    since_unix_ms: u64,
-    renewed_unix_ms: u64,
+    /// When the lease began last.
+    renewed: Moment,
 }
 
 #[derive(Default)]
 struct Table {
     entries: HashMap<u32, Entry>,
     deadlines: BTreeSet<(Moment, u32)>,
+    /// Randomness that was fetched ahead, for owners to come.
+    secrets: Vec<u128>,
     /// The background task sleeps until then at the latest.
     asleep_until: Option<Moment>,
     card: Posted,
@@ -142,12 +118,7 @@ impl Driver {
     }
 
     /// Enters a new claim that has not asked yet.
-    pub(crate) fn enter(
-        &self,
-        name: &Name,
-        terms: Terms,
-        note: Option<Arc<str>>,
-    ) -> (u32, watch::Receiver<LeaseState>) {
+    pub(crate) fn enter(&self, name: &Name, terms: Terms, note: Option<Arc<str>>) -> (u32, LeaseWatch) {
         let mut table = self.table();
         let serial = loop {
             let serial = self.next_serial.fetch_add(1, Relaxed);
@@ -155,26 +126,18 @@ impl Driver {
                 break serial;
             }
         };
-        let owner = random_owner(HolderId { process: self.engine.process(), serial });
-        let (view, watcher) = watch::channel(LeaseState {
-            valid_until: Moment(0),
-            at_risk: false,
-            lost: None,
-            stage: Stage::Wanting,
-            fault: None,
+        let secret = table.secrets.pop().unwrap_or_else(|| {
+            table.secrets = random_secrets();
+            table.secrets.pop().expect("there are some")
         });
-        let entry = Entry {
-            claim: Claim::new(owner, terms),
-            name: name.clone(),
-            note,
-            view,
-            deadline: None,
-            since: boottime(),
-            since_unix_ms: unix_ms(),
-            renewed_unix_ms: 0,
-        };
+        let owner = Owner { holder: HolderId { process: self.engine.process(), serial }, secret };
+        let view = View::new();
+        let watch = view.watch();
+        let now = boottime();
+        let claim = Claim::new(owner, terms);
+        let entry = Entry { claim, name: name.clone(), note, view, deadline: None, since: now, renewed: now };
         table.entries.insert(serial, entry);
-        (serial, watcher)
+        (serial, watch)
     }
 
     /// Feeds one input and returns what has to be carried. A claim that is over or gone ignores it.
@@ -228,7 +191,7 @@ impl Driver {
                 telemetry::fault(fault.kind);
                 if let Some(entry) = self.table().entries.get(&serial) {
                     let told = Fault { kind: fault.kind, what: fault.to_string(), hint: "", source: None };
-                    entry.view.send_modify(|state| state.fault = Some(Arc::new(told)));
+                    entry.view.change(|state| state.fault = Some(Arc::new(told)));
                 }
                 fault.outcome()
             }
@@ -312,6 +275,8 @@ impl Driver {
         if gist == table.card.shown && (fresh || gist.is_empty()) {
             return None;
         }
+        let unix_now_ms = unix_ms();
+        let on_the_wall = |at: Moment| unix_now_ms.saturating_sub(now.since(at));
         let mut card = self.about.clone();
         for (serial, entry) in shown {
             let holder = self.holder(*serial).to_string();
@@ -321,13 +286,13 @@ impl Driver {
                     name,
                     holder,
                     fence: held.token().0,
-                    since_ms: entry.since_unix_ms,
-                    renewed_ms: entry.renewed_unix_ms,
+                    since_ms: on_the_wall(entry.since),
+                    renewed_ms: on_the_wall(entry.renewed),
                     ttl_ms: entry.claim.terms().ttl_ms,
                     cmd: entry.note.as_deref().map(str::to_owned),
                 }),
                 Phase::Asking { .. } | Phase::Waiting { .. } if card.waits.len() < ON_CARD_MAX => {
-                    card.waits.push(CardWait { name, holder, since_ms: entry.since_unix_ms });
+                    card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since) });
                 }
                 _ => {}
             }
@@ -393,7 +358,7 @@ impl Entry {
     /// Shows what a step has changed, all at once.
     fn show(&mut self, now: Moment, notices: &[Notice]) {
         let valid_until = self.claim.valid_until();
-        let renewed = valid_until.is_some_and(|at| self.view.borrow().valid_until != at);
+        let renewed = valid_until.is_some_and(|at| self.view.valid_until() != at);
         if notices.is_empty() && !renewed {
             return;
         }
@@ -401,13 +366,12 @@ impl Entry {
             telemetry::notice(&self.name, self.claim.owner().holder, now.since(self.since), notice);
         }
         if renewed {
-            self.renewed_unix_ms = unix_ms();
+            self.renewed = now;
         }
         if notices.iter().any(|notice| matches!(notice, Notice::Granted { .. })) {
             self.since = now;
-            self.since_unix_ms = self.renewed_unix_ms;
         }
-        self.view.send_modify(|state| {
+        self.view.change(|state| {
             if let Some(valid_until) = valid_until {
                 // A lease that began anew is out of danger.
                 state.at_risk &= valid_until <= state.valid_until;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tenure_core::{End, HolderId, Input, Lost, Moment, Name, Reply, Token};
 use tenure_engine::{Fault, boottime};
-use tokio::sync::watch;
 
-use crate::driver::{Driver, LeaseState, Stage};
+use crate::driver::Driver;
 use crate::error::{ExtendError, Forked, ReleaseError, Released, until};
 use crate::lock::checked_ttl;
+use crate::view::{LeaseState, LeaseWatch, Stage};
 
 /// How long [`Guard::release`] waits for an answer.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -23,17 +23,11 @@ pub struct Lease {
     serial: u32,
     name: Name,
     token: Token,
-    view: watch::Receiver<LeaseState>,
+    view: LeaseWatch,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        driver: Arc<Driver>,
-        serial: u32,
-        name: Name,
-        token: Token,
-        view: watch::Receiver<LeaseState>,
-    ) -> Self {
+    pub(crate) fn new(driver: Arc<Driver>, serial: u32, name: Name, token: Token, view: LeaseWatch) -> Self {
         Self { driver, serial, name, token, view }
     }
 
@@ -61,7 +55,7 @@ impl Lease {
     /// The moment until which [`Lease::holds`] is true, unless a renewal moves it: milliseconds of
     /// `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
     pub fn deadline(&self) -> Moment {
-        self.view.borrow().valid_until
+        self.state().valid_until
     }
 
     /// How much is left until [`Lease::deadline`].
@@ -75,24 +69,15 @@ impl Lease {
     /// # Cancel safety
     /// Cancel safe: it only watches.
     pub async fn lost(&self) -> Lost {
-        let mut view = self.view.clone();
-        loop {
-            if let Some(lost) = view.borrow_and_update().lost.clone() {
-                return lost;
-            }
-            if view.changed().await.is_err() {
-                // The claim is over: released. A last look, then there is nothing left to lose.
-                let lost = view.borrow().lost.clone();
-                match lost {
-                    Some(lost) => return lost,
-                    None => std::future::pending().await,
-                }
-            }
-        }
+        self.view.clone().find(|state| state.lost.clone()).await
+    }
+
+    fn state(&self) -> LeaseState {
+        self.view.clone().state()
     }
 
     /// The state of the lease, and a way to wait for changes.
-    pub fn watch(&self) -> watch::Receiver<LeaseState> {
+    pub fn watch(&self) -> LeaseWatch {
         self.view.clone()
     }
 
@@ -105,8 +90,7 @@ impl Lease {
         if self.driver.forked() {
             return Err(Forked.into());
         }
-        let lost =
-            |lease: &Self| ExtendError::Lost(lease.view.borrow().lost.clone().unwrap_or(Lost::Expired));
+        let lost = |lease: &Self| ExtendError::Lost(lease.state().lost.unwrap_or(Lost::Expired));
         if !self.holds() {
             return Err(lost(self));
         }
@@ -170,19 +154,10 @@ impl Guard {
             return Err(Forked.into());
         }
         driver.carry_inline(*serial, Input::Release).await;
-        let over = async {
-            loop {
-                if let Stage::Over(end) = &view.borrow_and_update().stage {
-                    return end.clone();
-                }
-                if view.changed().await.is_err() {
-                    return match &view.borrow().stage {
-                        Stage::Over(end) => end.clone(),
-                        _ => End::Released { confirmed: false },
-                    };
-                }
-            }
-        };
+        let over = view.find(|state| match &state.stage {
+            Stage::Over(end) => Some(end.clone()),
+            Stage::Wanting | Stage::Held(_) => None,
+        });
         match tokio::time::timeout(RELEASE_PATIENCE, over).await {
             Ok(End::Released { confirmed }) => Ok(Released { confirmed }),
             Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(boottime(), by) }),

@@ -52,9 +52,9 @@ mod guard;
 mod inspect;
 mod lock;
 mod telemetry;
+mod view;
 
 pub use client::{Builder, Client, InspectError};
-pub use driver::LeaseState;
 pub use error::{
     AcquireError, BadInput, ConnectError, ExtendError, Forked, ReleaseError, Released, StopError, WithError,
 };
@@ -63,3 +63,4 @@ pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, sp
 pub use lock::Lock;
 pub use tenure_core::{BadName, HolderId, Lost, Moment};
 pub use tenure_engine::{Engine, Fault, FaultKind};
+pub use view::{LeaseState, LeaseWatch};

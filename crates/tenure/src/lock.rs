@@ -5,13 +5,12 @@ use std::time::Duration;
 use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
 use tenure_core::{End, Input, Name, Terms, Token};
 use tenure_engine::unix_ms;
-use tokio::sync::watch;
 
 use crate::client::Client;
-use crate::driver::{LeaseState, Stage};
 use crate::error::{AcquireError, BadInput, Forked, WithError};
 use crate::guard::{Guard, Lease};
 use crate::inspect::Holder;
+use crate::view::{LeaseWatch, Stage};
 
 /// The lease of a lock without a setting of its own.
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
@@ -249,19 +248,13 @@ impl From<BadInput> for Failure {
 }
 
 /// Waits until a claim holds or is over.
-async fn decided(view: &mut watch::Receiver<LeaseState>) -> Result<Token, Failure> {
-    loop {
-        let state = view.borrow_and_update().clone();
-        match state.stage {
-            Stage::Held(token) => return Ok(token),
-            Stage::Over(end) => return Err(Failure::Ended(end, state.fault)),
-            Stage::Wanting => {
-                if view.changed().await.is_err() {
-                    return Err(Failure::Ended(End::Cancelled, state.fault));
-                }
-            }
-        }
-    }
+async fn decided(view: &mut LeaseWatch) -> Result<Token, Failure> {
+    view.find(|state| match &state.stage {
+        Stage::Held(token) => Some(Ok(*token)),
+        Stage::Over(end) => Some(Err(Failure::Ended(end.clone(), state.fault.clone()))),
+        Stage::Wanting => None,
+    })
+    .await
 }
 
 /// The wish for a lock: dropped unfulfilled, it is taken back.

@@ -208,7 +208,9 @@ async fn a_holder_that_cannot_renew_is_warned_then_told_before_the_end() {
     let guard = client.lock("x").ttl(900 * MS).acquire().await.unwrap();
     engine.now(&[Fate::LoseRequest]);
     let mut view = guard.watch();
-    view.wait_for(|state| state.at_risk).await.unwrap();
+    while !view.state().at_risk {
+        view.changed().await;
+    }
     assert!(guard.holds(), "at risk is not lost");
     assert_eq!(guard.lost().await, Lost::Expired);
     assert!(!guard.holds());
