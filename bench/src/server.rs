@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tenure_conformance::server::RedisServer;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::plain::Plain;
@@ -21,10 +22,19 @@ struct Cost {
 }
 
 pub(crate) fn run() -> Result<()> {
+    println!("  tokio's usual runtime, nothing pinned:");
+    let server = RedisServer::start();
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    compare(&server, &threads)?;
+    println!("  a runtime of one thread, client and server on a core of their own:");
     let server = RedisServer::start();
     pin(server.pid(), 0)?;
     pin(0, 1)?;
-    runtime()?.block_on(async {
+    compare(&server, &runtime()?)
+}
+
+fn compare(server: &RedisServer, runtime: &Runtime) -> Result<()> {
+    runtime.block_on(async {
         let mut meter = Plain::connect(server.port(), true).await?;
         let plain = Plain::connect(server.port(), true).await?;
         let nagle = Plain::connect(server.port(), false).await?;

@@ -493,6 +493,7 @@ mod tests {
             (&SCRIPTS.release, "b7e3b0475eca6d541373297a7e5a37e09f43355a"),
             (&SCRIPTS.stop, "d62d85b5102000374d1060d09b1109081521ed0b"),
             (&SCRIPTS.inspect, "98286c1fb38a24edc907d8ffb8eccc39f6bc95ca"),
+            (&SCRIPTS.together, "a815a2b1f34976e1fabfd53a13f6df0cecb05a9e"),
         ];
         for (script, hash) in known {
             assert_eq!(script.hash, hash);
