@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         // A process of the hand-over test.
-        ["wait-in-line", url, name, hold_ms] => return handover::wait_in_line(url, name, hold_ms.parse()?),
+        ["wait-in-line", url, name, hold_ms] => handover::wait_in_line(url, name, hold_ms.parse()?),
         [] | ["all"] => PARTS.iter().try_for_each(|(part, what)| run(part, what)),
         [part] => match PARTS.iter().find(|(known, _)| *known == part) {
             Some((part, what)) => run(part, what),

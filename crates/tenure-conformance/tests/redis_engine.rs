@@ -191,7 +191,7 @@ async fn requests_of_one_moment_travel_together_and_each_gets_its_own_answer() {
             match (at, answer.unwrap()) {
                 (7 | 8, Reply::Busy { standing: Some(standing) }) => assert_eq!(standing.holder, None),
                 (9, Reply::Busy { standing: Some(standing) }) => {
-                    assert_eq!(standing.holder, Some(other.holder))
+                    assert_eq!(standing.holder, Some(other.holder));
                 }
                 (0..7 | 10..40, Reply::Granted { token }) => {
                     let value = server.command(&["GET", locks[at].as_str()]);
