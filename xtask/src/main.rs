@@ -55,8 +55,18 @@ fn test() -> Result<()> {
         &["doc", "--workspace", "--no-deps", "--all-features"],
         &[("RUSTDOCFLAGS", "-D warnings")],
     )?;
-    // The command as users build it: the tests start it.
-    cargo("tests", &["test", "--workspace", "--all-features"], &[])
+    cargo("tests", &["test", "--workspace", "--all-features"], &[])?;
+    // Other servers, so that Tenure can say that it works with them.
+    for server in env::split_paths(&env::var_os("TENURE_TEST_SERVERS").unwrap_or_default()) {
+        let server = server.to_str().context("TENURE_TEST_SERVERS is not UTF-8")?.to_owned();
+        if server.is_empty() {
+            continue;
+        }
+        let tests = ["--test", "redis", "--test", "redis_engine", "--test", "agrees"];
+        let words = [&["test", "-p", "tenure-conformance"], &tests[..]].concat();
+        cargo(&format!("tests over {server}"), &words, &[("TENURE_REDIS_SERVER", &server)])?;
+    }
+    Ok(())
 }
 
 fn agree(rest: &[&str]) -> Result<()> {
