@@ -39,6 +39,14 @@
 //! Errors are one small type for each operation. What is decided, and when, is in `tenure-core`; what each store
 //! survives is in `docs/guarantees.md`.
 //!
+//! # What it tells operators
+//!
+//! Through `tracing`: a span `acquire` with the name of the lock; events `acquired`, `ended`, *a renewal failed or is late*
+//! (warning) and `lost` (error), with lock, holder, fencing token and times. With feature `metrics`, through that facade:
+//! `tenure_waited_seconds`, `tenure_held_seconds` and `tenure_batch_seconds` (how long renewals and other requests of the
+//! background take) as histograms; `tenure_ended_total`, `tenure_at_risk_total`, `tenure_lost_total` and
+//! `tenure_faults_total` (`kind="unknown"`: it may have run) as counters. Names of locks are never labels.
+//!
 //! # Why not just `SET key token NX PX`?
 //!
 //! It excludes, and Tenure speaks it on the wire, but it leaves open: when the holder must stop, who is next, what a

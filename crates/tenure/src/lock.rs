@@ -156,6 +156,7 @@ impl Lock {
         }
     }
 
+    #[tracing::instrument(name = "acquire", level = "debug", skip_all, fields(lock = %self.name))]
     async fn take(&self, place_ms: u64) -> Result<Guard, Failure> {
         let name = Name::new(&self.name).map_err(BadInput::Name)?;
         let terms = self.terms(place_ms)?;

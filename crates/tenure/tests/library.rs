@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::{AcquireError, BadInput, Client, Fault, Lost, ReleaseError, WithError};
-use tenure_core::{HolderId, Name, ProcessId, Reply, Request};
+use tenure_core::{HolderId, Name, ProcessId, Request};
 use tenure_embedded::MemoryEngine;
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Look};
 
@@ -436,10 +436,45 @@ async fn an_unknown_url_is_named_without_its_password() {
     assert!(error.starts_with("\"mysql://***@db/0\" is no address of a lock store"), "{error}");
 }
 
-fn _guards_go_anywhere() {
+#[test]
+fn guards_go_anywhere() {
     fn anywhere<T: Send + Sync + 'static>() {}
     anywhere::<tenure::Guard>();
     anywhere::<tenure::Lease>();
     anywhere::<Client>();
-    let _ = Reply::Released;
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn what_happens_is_counted() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let recorder = DebuggingRecorder::new();
+    let _here = metrics::set_default_local_recorder(&recorder);
+    let engine = Lossy::new(&[]);
+    let client = Client::over(engine.clone()).unwrap();
+    client.lock("x").acquire().await.unwrap().release().await.unwrap();
+    let guard = client.lock("x").ttl(300 * MS).acquire().await.unwrap();
+    tokio::time::sleep(150 * MS).await;
+    engine.now(&[Fate::LoseRequest]);
+    guard.lost().await;
+
+    let seen: Vec<_> = recorder.snapshotter().snapshot().into_vec();
+    let value = |name: &str, kind: &str| {
+        let found = seen.iter().find(|(key, ..)| {
+            let key = key.key();
+            key.name() == name && key.labels().all(|label| label.value() == kind)
+        });
+        match &found.unwrap_or_else(|| panic!("{name} {kind} is missing in {seen:?}")).3 {
+            DebugValue::Counter(count) => *count as usize,
+            DebugValue::Histogram(values) => values.len(),
+            DebugValue::Gauge(_) => unreachable!("there are none"),
+        }
+    };
+    assert_eq!(value("tenure_waited_seconds", ""), 2);
+    assert_eq!(value("tenure_held_seconds", ""), 1);
+    assert_eq!(value("tenure_ended_total", "released"), 1);
+    assert_eq!(value("tenure_lost_total", "expired"), 1);
+    assert!(value("tenure_batch_seconds", "") >= 2, "renewals");
+    assert!(value("tenure_faults_total", "unknown") >= 1);
 }
