@@ -10,6 +10,9 @@ use crate::request::{Message, Outcome, Reply, Request, Standing};
 /// How long a caller puts up with a store that never answered.
 const PATIENCE_MS: u64 = 3_000;
 
+/// How long a caller waits for the first answer, however short its wait: before that nobody can say who holds.
+const FIRST_ANSWER_MS: u64 = 500;
+
 /// How often the first in line looks at a lock on which it expects a message. Bounds what a lost message costs.
 const HEAD_LOOKS_MS: u64 = 2_000;
 
@@ -46,6 +49,8 @@ pub enum Input {
     Extend {
         /// The new length.
         ttl_ms: u64,
+        /// What the store adds to it.
+        guard_ms: u64,
     },
     /// The store keeps the hold as long as the caller's job runs, whatever the clock says.
     Pin,
@@ -148,7 +153,8 @@ pub struct Line {
     /// Asks in a row without an answer, and since when.
     failures: u32,
     failing_since: Moment,
-    /// Until then an ask whose fate is unknown may still be carried out.
+    /// How many asks have an unknown fate, and until when one of them may still be carried out.
+    doubts: u32,
     doubt_until: Moment,
 }
 
@@ -182,6 +188,8 @@ pub struct Leaving {
     held_until: Option<Moment>,
     /// Until then an ask whose fate is unknown may still be carried out.
     doubt_until: Moment,
+    /// There was one ask and no more: a release that finds something to release shows that it was carried out.
+    one_ask: bool,
     /// By then the store has freed the lock by itself.
     gone_by: Moment,
 }
@@ -285,7 +293,7 @@ impl Claim {
                 Phase::Waiting { ask_at: ask_at.min(self.look_at(now, &line)), line }
             }
             (Phase::Waiting { line, .. }, Input::Message(Message::Look)) => self.ask(now, line, out),
-            (Phase::Asking { flight, line }, Input::Tick) if now >= line.give_up_at => {
+            (Phase::Asking { flight, line }, Input::Tick) if now >= line.gives_up_asking_at(flight) => {
                 let end = line.end_of_wait();
                 self.leave_line(now, line.after(flight), end, out)
             }
@@ -327,17 +335,19 @@ impl Claim {
             (Phase::Held(held), Input::Message(Message::Stop { by })) => {
                 Phase::Held(held.asked_to_stop(by, out))
             }
-            (Phase::Held(held), Input::Pin) => Phase::Held(Held { pinned: true, ..held }),
-            (Phase::Held(held), Input::Extend { ttl_ms }) if now < held.valid_until() => {
-                self.terms.ttl_ms = ttl_ms;
+            (Phase::Held(held), Input::Pin) if now < held.valid_until() => {
+                Phase::Held(Held { pinned: true, ..held })
+            }
+            (Phase::Held(held), Input::Extend { ttl_ms, guard_ms }) if now < held.valid_until() => {
+                self.terms = Terms { ttl_ms, guard_ms, ..self.terms };
                 self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
             (Phase::Held(Held { pinned: true, .. }), Input::Release) => {
-                self.leave(now, Some(Moment::NEVER), Moment(0), out)
+                Phase::Leaving(self.leave(now, Some(Moment::NEVER), Moment(0), out))
             }
             (Phase::Held(Held { ends, .. }) | Phase::Lost { ends }, Input::Release) => {
-                self.leave(now, Some(ends), Moment(0), out)
+                Phase::Leaving(self.leave(now, Some(ends), Moment(0), out))
             }
 
             // ── leaving ─────────────────────────────────────────────────────────────────────────────────────
@@ -353,8 +363,10 @@ impl Claim {
                     }
                     (Outcome::Answered(_), Some(_)) => end(End::Released { confirmed: false }, out),
                     (Outcome::Refused, Some(_)) => end(End::ReleaseUnknown { by: leaving.gone_by }, out),
-                    // The ask may still be on its way. Had it been carried out, the answer were `Released`.
-                    (Outcome::Answered(Reply::NotHeld), None) if now < leaving.doubt_until => {
+                    // An ask may still be on its way.
+                    (Outcome::Answered(reply), None)
+                        if now < leaving.doubt_until && !(leaving.one_ask && reply == Reply::Released) =>
+                    {
                         Phase::Leaving(Leaving { flight: None, retry_at: leaving.doubt_until, ..leaving })
                     }
                     (Outcome::Answered(_) | Outcome::Refused, None) => Phase::Ended(End::Cancelled),
@@ -384,7 +396,7 @@ impl Claim {
     pub fn deadline(&self) -> Option<Moment> {
         let at = match &self.phase {
             Phase::Idle | Phase::Lost { .. } | Phase::Ended(_) => Moment::NEVER,
-            Phase::Asking { line, .. } => line.give_up_at,
+            Phase::Asking { flight, line } => line.gives_up_asking_at(*flight),
             Phase::Waiting { ask_at, line } => line.give_up_at.min(*ask_at),
             Phase::Held(held) => held.valid_until().min(held.warn_at()).min(held.renew_at),
             Phase::Leaving(leaving) => leaving.gone_by.min(leaving.retry_at),
@@ -548,7 +560,9 @@ impl Claim {
         if line.place.is_none() && line.doubt_until <= now {
             return Phase::Ended(end);
         }
-        self.leave(now, None, line.doubt_until, out)
+        let leaving = self.leave(now, None, line.doubt_until, out);
+        let one_ask = line.place.is_none() && line.doubts == 1;
+        Phase::Leaving(Leaving { one_ask, ..leaving })
     }
 
     fn leave(
@@ -557,19 +571,20 @@ impl Claim {
         held_until: Option<Moment>,
         doubt_until: Moment,
         out: &mut Vec<Output>,
-    ) -> Phase {
+    ) -> Leaving {
         let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
         let flight = self.send(now, Request::Release { owner: self.owner }, out);
         let gone_by = now.max(doubt_until).plus(ttl_ms.max(place_ms)).plus(guard_ms);
-        Phase::Leaving(Leaving {
+        Leaving {
             flight: Some(flight),
             retry_at: Moment::NEVER,
             first_sent: now,
             copies: 1,
             held_until,
             doubt_until,
+            one_ask: false,
             gone_by,
-        })
+        }
     }
 
     fn send(&mut self, now: Moment, request: Request, out: &mut Vec<Output>) -> Flight {
@@ -693,6 +708,7 @@ impl Line {
             standing: None,
             failures: 0,
             failing_since: Moment(0),
+            doubts: 0,
             doubt_until: Moment(0),
         }
     }
@@ -706,9 +722,15 @@ impl Line {
         }
     }
 
+    fn gives_up_asking_at(&self, flight: Flight) -> Moment {
+        let unanswered = self.place.is_none() && self.failures == 0;
+        if unanswered { self.give_up_at.max(flight.sent.plus(FIRST_ANSWER_MS)) } else { self.give_up_at }
+    }
+
     /// The line after an ask whose fate is unknown.
     fn after(self, flight: Flight) -> Self {
-        Self { doubt_until: self.doubt_until.max(flight.sent.plus(ASK_WINDOW_MS)), ..self }
+        let doubt_until = self.doubt_until.max(flight.sent.plus(ASK_WINDOW_MS));
+        Self { doubts: self.doubts + 1, doubt_until, ..self }
     }
 
     /// The end of the lease that a hand-over naming `attempt` brings; `None` if that is not an ask that refreshed

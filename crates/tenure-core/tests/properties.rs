@@ -4,7 +4,7 @@
 mod world;
 
 use proptest::prelude::*;
-use tenure_core::{Attempt, Input, Lost, Moment, Notice, Outcome, Request, Terms};
+use tenure_core::{Attempt, Input, Lost, Moment, Notice, Occupant, Outcome, Request, Sight, Terms};
 use world::World;
 
 /// What chance may do. Numbers pick one of the things there are.
@@ -20,6 +20,8 @@ enum Chance {
     Unanswered(usize),
     Pass(u64),
     Reach(usize),
+    /// Begins a job that the store can see.
+    Work(usize),
 }
 
 const CLAIMS: usize = 5;
@@ -40,6 +42,7 @@ fn chance() -> impl Strategy<Value = Chance> {
         1 => any::<usize>().prop_map(Chance::Unanswered),
         6 => prop_oneof![0..50u64, 0..2_500u64].prop_map(Chance::Pass),
         1 => any::<usize>().prop_map(Chance::Reach),
+        1 => any::<usize>().prop_map(Chance::Work),
     ]
 }
 
@@ -57,8 +60,23 @@ fn from_the_end(len: usize, back: usize) -> Option<usize> {
 fn perform(world: &mut World, sent: &mut Vec<u64>, chance: Chance) {
     match chance {
         Chance::Acquire(claim) => drop(world.feed(claim % CLAIMS, Input::Acquire)),
-        Chance::Release(claim) => drop(world.feed(claim % CLAIMS, Input::Release)),
-        Chance::Extend(claim, ttl_ms) => drop(world.feed(claim % CLAIMS, Input::Extend { ttl_ms })),
+        Chance::Release(claim) => {
+            world.sights[claim % CLAIMS] = Sight::Unknown;
+            world.feed(claim % CLAIMS, Input::Release);
+        }
+        Chance::Work(claim) => {
+            let claim = claim % CLAIMS;
+            // As the engine does it: the file counts only if the hold still stands when it is there.
+            let stands = matches!(&world.ledger.occupant,
+                Some(Occupant::Ours(hold)) if hold.owner == *world.claims[claim].owner() && world.now <= hold.ends);
+            if stands && world.claims[claim].holds(world.now).is_some() {
+                world.sights[claim] = Sight::Working;
+                world.feed(claim, Input::Pin);
+            }
+        }
+        Chance::Extend(claim, ttl_ms) => {
+            drop(world.feed(claim % CLAIMS, Input::Extend { ttl_ms, guard_ms: 1000 }))
+        }
         Chance::Arrive(back) => {
             if let Some(at) = from_the_end(world.requests.len(), back) {
                 let in_time = world.now.0 <= sent[at] + LATEST_MS;
@@ -156,16 +174,26 @@ proptest! {
         for claim in 0..CLAIMS {
             world.feed(claim, Input::Release);
         }
-        for _ in 0..200 {
+        for sight in &mut world.sights {
+            *sight = Sight::Unknown;
+        }
+        let mut under_way = 0;
+        for round in 0..200 {
             perform(&mut world, &mut sent, Chance::Pass(500));
-            for at in 0..world.requests.len() {
-                // What was under way arrives at last, in order.
-                if sent[at] + 500 > world.now.0 {
+            // An old ask is carried out at last, as late as it can be.
+            for at in 0..under_way {
+                let ask = matches!(world.requests[at].2, Request::Ask { .. });
+                if ask && (round + at) % 3 == 0 && sent[at] + LATEST_MS >= world.now.0 {
                     world.arrive(at);
-                    let last = world.replies.len() - 1;
-                    world.answer(last);
-                    sent.resize(world.requests.len(), world.now.0);
                 }
+            }
+            // Whatever is new arrives and is answered, in order.
+            while under_way < world.requests.len() {
+                world.arrive(under_way);
+                let last = world.replies.len() - 1;
+                world.answer(last);
+                sent.resize(world.requests.len(), world.now.0);
+                under_way += 1;
             }
         }
         for claim in &world.claims {

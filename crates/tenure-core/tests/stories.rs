@@ -120,7 +120,10 @@ impl Story {
         match event {
             ["acquires"] => self.feed(claim, Input::Acquire),
             ["releases"] => self.feed(claim, Input::Release),
-            ["extends", ms] => self.feed(claim, Input::Extend { ttl_ms: ms.parse().unwrap() }),
+            ["extends", ms] => {
+                let guard_ms = self.world.claims[claim].terms().guard_ms;
+                self.feed(claim, Input::Extend { ttl_ms: ms.parse().unwrap(), guard_ms })
+            }
             ["ticks"] => self.feed(claim, Input::Tick),
             ["is", "pinned"] => self.feed(claim, Input::Pin),
             ["hears", ..] => {

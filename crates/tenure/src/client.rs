@@ -6,7 +6,7 @@ use tenure_core::{BY_BYTES_MAX, HolderId, Name, Reply, Request};
 use tenure_engine::{Card, Engine, Fault, boottime, unix_ms};
 
 use crate::driver::Driver;
-use crate::error::{BadInput, ConnectError, StopError};
+use crate::error::{BadInput, ConnectError, Forked, StopError};
 use crate::inspect::{self, Inspection};
 use crate::lock::Lock;
 
@@ -68,6 +68,7 @@ impl Client {
     /// Cancel safe: it only reads.
     pub async fn inspect(&self, name: &str) -> Result<Inspection, InspectError> {
         let name = Name::new(name).map_err(BadInput::Name)?;
+        self.not_forked()?;
         Ok(inspect::inspect(&*self.driver.engine, &name).await?)
     }
 
@@ -76,6 +77,7 @@ impl Client {
     ///
     /// Cancel safe: it only reads.
     pub async fn list(&self) -> Result<Vec<Inspection>, InspectError> {
+        self.not_forked()?;
         let names = self.driver.engine.names().await?;
         let mut locks = Vec::with_capacity(names.len());
         for name in names {
@@ -97,11 +99,16 @@ impl Client {
         if by.len() > BY_BYTES_MAX || by.chars().any(char::is_control) {
             return Err(BadInput::By(by.to_owned()).into());
         }
+        self.not_forked()?;
         let request = Request::Stop { holder, by: by.to_owned() };
         match self.driver.engine.call(&name, &request, Duration::from_secs(2)).await? {
             Reply::Told { reached } => Ok(reached),
             _ => Err(StopError::NotHolder(holder)),
         }
+    }
+
+    fn not_forked(&self) -> Result<(), Forked> {
+        if self.driver.forked() { Err(Forked) } else { Ok(()) }
     }
 
     /// Gives back whatever this client still holds or waits for, and waits up to `limit` until the store has learnt
@@ -171,6 +178,9 @@ pub enum InspectError {
     /// Nothing was sent.
     #[error(transparent)]
     BadInput(#[from] BadInput),
+    /// This process is a forked copy.
+    #[error(transparent)]
+    Forked(#[from] Forked),
     /// The store is out of reach or refuses.
     #[error(transparent)]
     Backend(#[from] Fault),
@@ -204,6 +214,8 @@ async fn open(url: &str) -> Result<Arc<dyn Engine>, ConnectError> {
 
 /// The URL as it may be shown.
 fn without_password(url: &str) -> String {
+    // Options may hold secrets as well.
+    let url = url.split('?').next().unwrap_or_default();
     match url.rsplit_once('@') {
         Some((before, host)) => {
             let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -241,6 +253,7 @@ mod tests {
     fn a_refused_url_is_shown_without_its_password() {
         assert_eq!(without_password("rediz://u:p@h:1/0"), "rediz://***@h:1/0");
         assert_eq!(without_password("rediz://u:p@x@h"), "rediz://***@h");
+        assert_eq!(without_password("rediz://h?password=x"), "rediz://h");
         assert_eq!(without_password("nothing"), "nothing");
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::{
-    Attempt, Claim, HolderId, Input, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request, Terms,
-    Token, lease,
+    Attempt, Claim, HolderId, Input, Message, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request,
+    Terms, Token, lease,
 };
 use tenure_engine::{
     Answer, Card, CardHold, CardWait, Engine, Fault, Letter, boottime, random_secrets, unix_ms,
@@ -27,6 +27,12 @@ const ON_CARD_AFTER_MS: u64 = 1000;
 
 /// The most holds, and the most waits, that a card shows.
 const ON_CARD_MAX: usize = 1000;
+
+/// The most requests in one batch: they share one time limit.
+const BATCH_MAX: usize = 1000;
+
+/// How long the release of a grant that nobody wants may take.
+const GIVE_BACK_MS: u64 = 2000;
 
 /// How often a card is looked at, and how often it is refreshed although nothing changed.
 const CARD_EVERY: Duration = Duration::from_secs(1);
@@ -200,11 +206,24 @@ impl Driver {
     }
 
     fn hear(&self, letter: Letter) {
-        let Letter { owner, message, .. } = letter;
-        if self.forked() || !self.is_ours(&owner) {
+        let Letter { name, owner, message } = letter;
+        if self.forked() {
             return;
         }
-        self.post(owner.holder.serial, Input::Message(message));
+        if self.is_ours(&owner) {
+            self.post(owner.holder.serial, Input::Message(message));
+        } else if matches!(message, Message::Granted { .. }) {
+            // Its claim is over: nobody would ever give that back.
+            let request = Request::Release { owner };
+            let errand = Errand {
+                serial: owner.holder.serial,
+                attempt: Attempt(0),
+                name,
+                request,
+                limit_ms: GIVE_BACK_MS,
+            };
+            let _ = self.errands.send(vec![errand]);
+        }
     }
 
     fn is_ours(&self, owner: &Owner) -> bool {
@@ -258,7 +277,8 @@ impl Driver {
         let next = table.deadlines.first().map(|(at, _)| *at);
         table.asleep_until = next;
         let ms = next.map_or(u64::MAX, |at| at.since(now));
-        Duration::from_millis(ms.min(60_000))
+        // The timer's clock stands still while the machine sleeps: look at the clock of leases every second.
+        Duration::from_millis(ms.min(if next.is_some() { 1000 } else { 60_000 }))
     }
 
     /// The card to post now, if there is anything new to tell.
@@ -419,7 +439,12 @@ async fn background(
 ) {
     let mut cards = tokio::time::interval(CARD_EVERY);
     cards.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let pid = std::process::id();
     loop {
+        // In a forked copy this task goes on where the fork left it, over sockets that are not its own.
+        if std::process::id() != pid {
+            return;
+        }
         let sleep = driver.upgrade().map_or(Duration::from_secs(60), |driver| driver.sleep());
         tokio::select! {
             errands = inbox.recv() => {
@@ -431,6 +456,9 @@ async fn background(
                 carry(&driver, &engine, errands);
             }
             () = tokio::time::sleep(sleep) => {
+                if std::process::id() != pid {
+                    return;
+                }
                 let errands = driver.upgrade().map(|driver| driver.tick());
                 carry(&driver, &engine, errands.unwrap_or_default());
             }
@@ -443,10 +471,14 @@ async fn background(
 
 fn post_card(driver: &Weak<Driver>, engine: &Arc<dyn Engine>) {
     if let Some(card) = driver.upgrade().and_then(|driver| driver.card()) {
-        let engine = engine.clone();
+        let (driver, engine) = (driver.clone(), engine.clone());
         tokio::spawn(async move {
             if let Err(fault) = engine.post(&card).await {
                 tracing::debug!(%fault, "the card of this process could not be posted");
+                if let Some(driver) = driver.upgrade() {
+                    // Not known, not posted: the next round tries again.
+                    driver.table().card = Posted::default();
+                }
             }
         });
     }
@@ -454,11 +486,17 @@ fn post_card(driver: &Weak<Driver>, engine: &Arc<dyn Engine>) {
 
 /// Carries errands in a task of its own, one batch for each time limit, so that the clock is never kept waiting.
 fn carry(driver: &Weak<Driver>, engine: &Arc<dyn Engine>, errands: Vec<Errand>) {
-    let mut batches: BTreeMap<u64, Vec<Errand>> = BTreeMap::new();
+    let mut batches: BTreeMap<u64, Vec<Vec<Errand>>> = BTreeMap::new();
     for errand in errands {
-        batches.entry(errand.limit_ms).or_default().push(errand);
+        let batches = batches.entry(errand.limit_ms).or_default();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH_MAX => batch.push(errand),
+            _ => batches.push(vec![errand]),
+        }
     }
-    for (limit_ms, batch) in batches {
+    for (limit_ms, batch) in
+        batches.into_iter().flat_map(|(ms, all)| all.into_iter().map(move |one| (ms, one)))
+    {
         let (driver, engine) = (driver.clone(), engine.clone());
         tokio::spawn(async move {
             let limit = Duration::from_millis(limit_ms);

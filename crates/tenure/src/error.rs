@@ -173,6 +173,9 @@ pub enum StopError {
     /// That holder does not hold the lock (any more).
     #[error("{0} does not hold this lock; see who does with `tenure inspect NAME`")]
     NotHolder(tenure_core::HolderId),
+    /// This process is a forked copy.
+    #[error(transparent)]
+    Forked(#[from] Forked),
     /// The store is out of reach or refuses.
     #[error(transparent)]
     Backend(#[from] Fault),

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::lease::TTL_MS_MAX;
 use tenure_core::{End, HolderId, Input, Lost, Moment, Name, Reply, Token};
 use tenure_engine::{Fault, boottime};
 
@@ -94,8 +95,9 @@ impl Lease {
         if !self.holds() {
             return Err(lost(self));
         }
-        match self.driver.carry_inline(self.serial, Input::Extend { ttl_ms }).await {
-            Some(Ok(Reply::Renewed)) => Ok(self.deadline()),
+        let guard_ms = self.driver.engine.guard_ms(ttl_ms);
+        match self.driver.carry_inline(self.serial, Input::Extend { ttl_ms, guard_ms }).await {
+            Some(Ok(Reply::Renewed)) if self.holds() => Ok(self.deadline()),
             Some(Err(fault)) => Err(ExtendError::Unknown(Arc::new(fault))),
             _ => Err(lost(self)),
         }
@@ -104,10 +106,21 @@ impl Lease {
     /// A file that makes the lock last as long as anybody has it open: pass it to a child process, and the lock
     /// is not free before the child and all of its children are gone. From then on the lease does not end by the
     /// clock; the caller keeps the file, too, until it releases. `None` where the store cannot see processes.
+    ///
+    /// # Errors
+    /// The lock is not held any more: another may hold it, and a job must not begin.
     pub fn job_file(&self) -> Result<Option<OwnedFd>, Fault> {
+        let lost = || Fault::refused(format!("the lock '{}' is not held any more", self.name));
+        if !self.holds() {
+            return Err(lost());
+        }
         let file = self.driver.engine.job_file(self.holder())?;
         if file.is_some() {
+            // From here on the store keeps the hold; the claim believes it only if its own lease has not ended.
             self.driver.post(self.serial, Input::Pin);
+            if !self.holds() {
+                return Err(lost());
+            }
         }
         Ok(file)
     }
@@ -135,6 +148,10 @@ pub struct Guard {
 impl Guard {
     pub(crate) fn new(lease: Lease) -> Self {
         Self { lease, released: false }
+    }
+
+    pub(crate) fn two_clocks(&self) -> bool {
+        self.lease.driver.engine.guard_ms(TTL_MS_MAX) > 0
     }
 
     /// The lease of this guard, to be cloned into the work.

@@ -54,7 +54,7 @@ impl Lock {
         self
     }
 
-    /// How long [`Lock::acquire`] waits in the queue; 30 s otherwise.
+    /// How long [`Lock::acquire`] waits in the queue; 30 s otherwise. 0 is [`Lock::acquire_now`].
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -118,7 +118,8 @@ impl Lock {
     }
 
     /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work`
-    /// returns is returned as it is) and on panic. If the lock is lost meanwhile, the future of `work` is dropped
+    /// returns is returned as it is) and on panic. A release without an answer is repeated in the background, and is no
+    /// error here: the work was done under the lock. If the lock is lost meanwhile, the future of `work` is dropped
     /// at its next `await`: whatever it spawned or has written already is beyond reach, which is what the fencing
     /// token is for.
     ///
@@ -179,7 +180,9 @@ impl Lock {
         let lease = Lease::new(self.client.driver.clone(), serial, name, token, view);
         let guard = Guard::new(lease);
         let ahead = Duration::from_micros(token.0).saturating_sub(Duration::from_millis(unix_ms()));
-        if ahead > AHEAD_MAX {
+        // A store without a guard time is on this very machine: there is one clock, and nothing to compare.
+        let two_clocks = guard.two_clocks();
+        if two_clocks && ahead > AHEAD_MAX {
             return Err(Failure::Early(AcquireError::ClockAhead { token: token.0, ahead }));
         }
         Ok(guard)
@@ -187,6 +190,7 @@ impl Lock {
 
     fn terms(&self, place_ms: u64) -> Result<Terms, BadInput> {
         let ttl_ms = checked_ttl(self.ttl)?;
+        let place_ms = if self.wait == Some(Duration::ZERO) { 0 } else { place_ms };
         if let Some(wait) = self.wait
             && wait > WAIT_MAX
         {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::{AcquireError, BadInput, Client, Fault, Lost, ReleaseError, WithError};
-use tenure_core::{HolderId, Name, ProcessId, Request};
+use tenure_core::{HolderId, Name, ProcessId, Reply, Request, Token};
 use tenure_embedded::MemoryEngine;
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Look};
 
@@ -36,12 +36,20 @@ struct Lossy {
     store: Arc<MemoryEngine>,
     fates: Mutex<VecDeque<Fate>>,
     calls: AtomicUsize,
+    /// How far the clock of the store is ahead, and what it adds to a lease.
+    ahead: Duration,
+    guard_ms: u64,
 }
 
 impl Lossy {
     fn new(fates: &[Fate]) -> Arc<Self> {
         let fates = Mutex::new(fates.iter().copied().collect());
-        Arc::new(Self { store: MemoryEngine::new(), fates, calls: AtomicUsize::new(0) })
+        let (store, calls) = (MemoryEngine::new(), AtomicUsize::new(0));
+        Arc::new(Self { store, fates, calls, ahead: Duration::ZERO, guard_ms: 0 })
+    }
+
+    fn ahead(ahead: Duration, guard_ms: u64) -> Arc<Self> {
+        Arc::new(Self { ahead, guard_ms, ..Arc::into_inner(Self::new(&[])).unwrap() })
     }
 
     fn now(&self, fates: &[Fate]) {
@@ -67,7 +75,12 @@ impl Engine for Lossy {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             match fate {
-                Fate::Pass => self.store.call(name, request, limit).await,
+                Fate::Pass => self.store.call(name, request, limit).await.map(|reply| match reply {
+                    Reply::Granted { token } => {
+                        Reply::Granted { token: Token(token.0 + self.ahead.as_micros() as u64) }
+                    }
+                    other => other,
+                }),
                 Fate::Slow(ms) => {
                     let answer = self.store.call(name, request, limit).await;
                     tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -104,7 +117,7 @@ impl Engine for Lossy {
     }
 
     fn guard_ms(&self, ttl_ms: u64) -> u64 {
-        self.store.guard_ms(ttl_ms)
+        self.guard_ms.max(self.store.guard_ms(ttl_ms))
     }
 
     fn scope(&self) -> String {
@@ -164,6 +177,34 @@ async fn bad_input_is_refused_before_anything_is_sent() {
     let error = client.lock("x").ttl(99 * MS).acquire().await.unwrap_err();
     assert_eq!(error.to_string(), "a ttl of 99ms is outside 100 ms to 24 h");
     assert_eq!(engine.calls.load(SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_wait_of_nothing_asks_once() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x").wait(Duration::ZERO);
+    let guard = lock.acquire().await.unwrap();
+    assert!(matches!(lock.acquire().await.unwrap_err(), AcquireError::Busy(_)));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_wait_is_long_enough_for_the_first_answer() {
+    let client = Client::over(Lossy::new(&[Fate::Slow(50), Fate::Pass])).unwrap();
+    client.lock("x").wait(MS).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_from_the_far_future_is_given_back_and_reported() {
+    let client = Client::over(Lossy::ahead(Duration::from_secs(120), 1000)).unwrap();
+    let error = client.lock("x").acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::ClockAhead { .. }), "{error}");
+    assert!(error.to_string().ends_with("set the clocks right"), "{error}");
+    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    for engine in [Lossy::ahead(Duration::from_secs(50), 1000), Lossy::ahead(Duration::from_secs(120), 0)] {
+        let client = Client::over(engine).unwrap();
+        client.lock("x").acquire().await.expect("within a minute, or one clock for all");
+    }
 }
 
 #[tokio::test]
