@@ -223,6 +223,40 @@ async fn requests_of_one_moment_travel_together_and_each_gets_its_own_answer() {
     assert_eq!((letter.owner, letter.name), (waiter, locks[9].clone()));
 }
 
+/// Polls futures once, as a runtime does that is about to end.
+fn poll_once(futures: &mut [impl Future + Unpin]) {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for future in futures {
+        assert!(std::pin::Pin::new(future).poll(&mut context).is_pending());
+    }
+}
+
+#[test]
+fn a_runtime_that_ends_holds_up_nobody_on_another() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let server = RedisServer::start();
+    let client = first.block_on(Client::new(&server.url()));
+    let asks = |serials: std::ops::Range<u32>| -> Vec<(Name, Request)> {
+        serials.map(|serial| (name(&format!("lock-{serial}")), ask(client.owner(serial), 0))).collect()
+    };
+    let some = asks(0..10);
+    second.block_on(async {
+        let call = |(name, request)| Engine::call(&*client.engine, name, request, LIMIT);
+        poll_once(&mut some.iter().map(|(name, request)| call((name, request))).collect::<Vec<_>>());
+    });
+    drop(second);
+    let answers =
+        first.block_on(async { tokio::time::timeout(2 * LIMIT, all_at_once(&client, asks(10..30))).await });
+    assert!(answers.expect("within their limit").iter().all(granted));
+
+    // The engine's own runtime is gone: nothing works any more, but everybody hears of it.
+    drop(first);
+    let answers = runtime()
+        .block_on(async { tokio::time::timeout(2 * LIMIT, all_at_once(&client, asks(30..50))).await });
+    assert!(answers.expect("within their limit").iter().all(Result::is_err));
+}
+
 #[tokio::test]
 async fn whatever_lies_under_the_name_is_a_holder_and_stays_as_it_is() {
     let server = RedisServer::start();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tenure_core::{HolderId, Moment, Name, ProcessId, Reply, Request, lease};
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, FaultKind, Look, boottime, random_process};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -47,6 +48,9 @@ const INDEX_READ_MAX: usize = 1000;
 /// Locks in one Redis or Valkey server.
 pub struct RedisEngine {
     me: Weak<Self>,
+    /// Where it was connected. Whatever outlives one request runs there: a caller's runtime may end before others
+    /// that depend on it.
+    runtime: Handle,
     together: Together,
     plan: Arc<Plan>,
     post: Arc<Post>,
@@ -74,7 +78,7 @@ impl RedisEngine {
     /// Connects to `redis://[user:password@]host[:port][/db]`, `rediss://` (TLS) or `unix:/path?db=0`. Options:
     /// `prefix=TEXT` is put before every lock name; `ca=/file.pem` trusts these certificates, too.
     ///
-    /// Must be called on a tokio runtime, which has to outlive the engine.
+    /// Must be called on a tokio runtime, which has to outlive the engine. Others may use the engine, too, and end.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
@@ -84,6 +88,7 @@ impl RedisEngine {
         let plan = Arc::new(Plan::new(target, random_process())?);
         let engine = Arc::new_cyclic(|me| Self {
             me: me.clone(),
+            runtime: Handle::current(),
             together: Together::default(),
             plan,
             post,
@@ -96,7 +101,7 @@ impl RedisEngine {
         let mut slot = engine.slot.lock().await;
         engine.link(&mut slot).await?;
         drop(slot);
-        tokio::spawn(keep_listening(Arc::downgrade(&engine), engine.stir.clone()));
+        engine.runtime.spawn(keep_listening(Arc::downgrade(&engine), engine.stir.clone()));
         Ok(engine)
     }
 
@@ -111,7 +116,7 @@ impl RedisEngine {
         let failures = slot.failures;
         let dial = slot.dial.get_or_insert_with(|| {
             let (plan, post, stir) = (self.plan.clone(), self.post.clone(), self.stir.clone());
-            tokio::spawn(async move {
+            self.runtime.spawn(async move {
                 if let Some(dead) = dead {
                     // Nothing old may arrive after something new.
                     dead.ended().await;
@@ -176,8 +181,7 @@ impl RedisEngine {
             Poll::Pending => {
                 let Ok(answer) = timeout_at(deadline, answer).await else {
                     link.close();
-                    return Err(Fault::unknown(format!("no answer from {} in time", self.plan.target))
-                        .hint("the connection was given up; a new one is made"));
+                    return Err(self.too_late().hint("the connection was given up; a new one is made"));
                 };
                 answer
             }
@@ -196,6 +200,10 @@ impl RedisEngine {
         let last = lock(&self.last_failure).clone();
         let why = if last.is_empty() { format!("no connection to {} yet", self.plan.target) } else { last };
         Fault::not_run(why).hint("check the address and that the server runs")
+    }
+
+    fn too_late(&self) -> Fault {
+        Fault::unknown(format!("no answer from {} in time", self.plan.target))
     }
 
     fn learn(&self, server: Moment, ours: Moment) {
@@ -263,7 +271,7 @@ impl RedisEngine {
         let deadline = Instant::now() + limit;
         let _under_way = self.together.set_out();
         if self.together.suits(request)
-            && let Some(answer) = self.call_with_others(name, request, limit).await
+            && let Some(answer) = self.call_with_others(name, request, limit, deadline).await
         {
             return answer;
         }
@@ -292,36 +300,47 @@ impl RedisEngine {
 
     /// Carries a request in one call with whatever else is ready in this turn of the scheduler. `None`: it was not
     /// carried out, and has to travel alone.
-    async fn call_with_others(&self, name: &Name, request: &Request, limit: Duration) -> Option<Answer> {
+    async fn call_with_others(
+        &self,
+        name: &Name,
+        request: &Request,
+        limit: Duration,
+        deadline: Instant,
+    ) -> Option<Answer> {
         let (answer, told) = oneshot::channel();
-        let fellow = Fellow { name: name.clone(), request: request.clone(), limit, answer };
+        let fellow = Fellow { name: name.clone(), request: request.clone(), limit, deadline, answer };
         if self.together.join(fellow) {
-            let me = self.me.upgrade()?;
-            tokio::spawn(async move {
+            let mut departure = Departure(Some(self.me.upgrade()?));
+            self.runtime.spawn(async move {
                 tokio::task::yield_now().await;
+                let Some(me) = departure.0.take() else { return };
                 for group in me.together.depart() {
                     // A task of its own: callers may go away while the others' requests are under way. And a call
                     // of its own, so that the first are served while the server works for the next.
-                    let me = me.clone();
-                    tokio::spawn(async move { me.carry_together(group).await });
+                    me.runtime.spawn(me.clone().carry_together(group));
                 }
             });
         }
-        told.await.ok()?
+        match timeout_at(deadline, told).await {
+            Ok(Ok(answer)) => answer,
+            // Whoever carried it is gone, and may have sent it.
+            Ok(Err(_)) => Some(Err(Fault::unknown("the runtime of the engine is shutting down"))),
+            Err(_) => Some(Err(self.too_late())),
+        }
     }
 
-    async fn carry_together(&self, mut group: Vec<Fellow>) {
+    async fn carry_together(self: Arc<Self>, mut group: Vec<Fellow>) {
         // A caller that went away meanwhile must not be heard after its release.
         group.retain(|fellow| !fellow.answer.is_closed());
-        let Some(first) = group.first() else { return };
-        let deadline = Instant::now() + first.limit;
+        let Some(deadline) = group.iter().map(|fellow| fellow.deadline).max() else { return };
         let not_after = self.server_time(boottime()).plus(lease::ASK_WINDOW_MS);
         // The second round carries what the server had forgotten how to.
         for by in [By::Hash, By::Text] {
             let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
-            // Each finds out alone what is wrong with it: dropping the sender says so.
             let Some(command) = wire::encode_together(&self.plan.target.prefix, requests, not_after, by)
             else {
+                // Each finds out alone what is wrong with it.
+                group.into_iter().for_each(Fellow::travel_alone);
                 return;
             };
             match self.exchange(deadline, |link| async move { link.one(&command).await }).await {
@@ -514,6 +533,18 @@ impl RedisEngine {
         self.read_all(&put).await?;
         *lock(&self.posted) = Some((text, now));
         Ok(())
+    }
+}
+
+/// The way of those who wait to travel together. If it ends before they left, each has to travel alone: a list that
+/// nobody sees to would grow for ever.
+struct Departure(Option<Arc<RedisEngine>>);
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        if let Some(me) = self.0.take() {
+            me.together.depart().into_iter().flatten().for_each(Fellow::travel_alone);
+        }
     }
 }
 

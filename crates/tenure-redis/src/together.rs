@@ -9,6 +9,7 @@ use std::time::Duration;
 use tenure_core::{Name, Request};
 use tenure_engine::Answer;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// With fewer requests under way there is no company to be expected.
 const COMPANY: usize = 4;
@@ -20,9 +21,18 @@ const TOGETHER_MAX: usize = 16;
 pub(crate) struct Fellow {
     pub(crate) name: Name,
     pub(crate) request: Request,
+    /// How long it may take, and when that is over.
     pub(crate) limit: Duration,
+    pub(crate) deadline: Instant,
     /// `None`: it is not as simple as that; it has to travel alone.
     pub(crate) answer: oneshot::Sender<Option<Answer>>,
+}
+
+impl Fellow {
+    /// It was not sent with the others.
+    pub(crate) fn travel_alone(self) {
+        let _ = self.answer.send(None);
+    }
 }
 
 /// Who is under way, and who waits to leave.
