@@ -164,6 +164,7 @@ impl RedisEngine {
     where
         F: Future<Output = Result<T, RedisError>>,
     {
+        self.refuse_copy()?;
         let ready = async {
             let mut slot = self.slot.lock().await;
             let link = self.link(&mut slot).await?;
@@ -194,6 +195,16 @@ impl RedisEngine {
                     .hint("a new one is made"))
             }
         }
+    }
+
+    /// Fails in a forked copy of the process that connected.
+    fn refuse_copy(&self) -> Result<(), Fault> {
+        if self.plan.is_copied() {
+            return Err(Fault::refused(
+                "this process is a forked copy of the one that connected; connect anew after a fork",
+            ));
+        }
+        Ok(())
     }
 
     fn no_connection(&self) -> Fault {
@@ -268,6 +279,7 @@ impl RedisEngine {
     }
 
     async fn call(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
+        self.refuse_copy()?;
         let deadline = Instant::now() + limit;
         let _under_way = self.together.set_out();
         if self.together.suits(request)
@@ -512,6 +524,7 @@ impl RedisEngine {
     }
 
     async fn post_card(&self, card: &Card) -> Result<(), Fault> {
+        self.refuse_copy()?;
         let text = serde_json::to_string(card).map_err(|error| {
             Fault::refused(format!("the card of this process cannot be written ({error})"))
         })?;
@@ -600,6 +613,9 @@ async fn keep_listening(engine: Weak<RedisEngine>, stir: Arc<Notify>) {
     ping.arg("PING");
     let ping = &ping;
     loop {
+        if engine.upgrade().is_none_or(|engine| engine.plan.is_copied()) {
+            return;
+        }
         // With nobody waiting there is nothing to do before the next stir.
         let idle = engine.upgrade().is_none_or(|engine| !engine.post.somebody_waits());
         let silent = if idle {
@@ -608,7 +624,7 @@ async fn keep_listening(engine: Weak<RedisEngine>, stir: Arc<Notify>) {
         } else {
             tokio::time::timeout(PING_EVERY, stir.notified()).await.is_err()
         };
-        let Some(engine) = engine.upgrade() else { return };
+        let Some(engine) = engine.upgrade().filter(|engine| !engine.plan.is_copied()) else { return };
         if !engine.post.somebody_waits() || (!silent && engine.has_link()) {
             continue;
         }
@@ -679,5 +695,125 @@ impl Drop for RedisEngine {
     fn drop(&mut self) {
         // The task that keeps listening sees that there is nothing left to listen for.
         self.stir.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Command, Stdio};
+    use std::task::{Context, Waker};
+
+    use tenure_core::Attempt;
+    use tenure_engine::random_owner;
+
+    use super::*;
+
+    /// A server with a socket in a directory of its own.
+    struct Server {
+        child: Child,
+        dir: PathBuf,
+    }
+
+    impl Server {
+        fn start() -> Self {
+            let dir = std::env::temp_dir().join(format!("tenure-engine-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            let socket = dir.join("sock");
+            let program = std::env::var_os("TENURE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+            let child = Command::new(program)
+                .args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"])
+                .args([&dir, Path::new("--unixsocket"), &socket])
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("this test needs a redis-server");
+            for _ in 0..1000 {
+                if UnixStream::connect(&socket).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Self { child, dir }
+        }
+
+        fn says(&self, command: &str) -> String {
+            let mut stream = UnixStream::connect(self.dir.join("sock")).unwrap();
+            stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        }
+
+        fn subscribers(&self) -> usize {
+            self.says("CLIENT LIST").lines().filter(|client| client.contains(" sub=1 ")).count()
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    fn at_once<T>(future: impl Future<Output = T>) -> T {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("it touches the connection"),
+        }
+    }
+
+    /// The fork itself needs unsafe code; here the process is made to look like a copy.
+    #[tokio::test]
+    async fn a_forked_copy_leaves_the_connection_alone() {
+        let server = Server::start();
+        let engine =
+            RedisEngine::connect(&format!("unix:{}", server.dir.join("sock").display())).await.unwrap();
+        let name = Name::new("x").unwrap();
+        let owner = random_owner(HolderId { process: engine.process(), serial: 1 });
+        let (ttl_ms, guard_ms, place_ms) = (10_000, 1000, 10_000);
+        let ask = Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt: Attempt(1), not_after: None };
+        server.says("SET x theirs");
+        let limit = Duration::from_secs(2);
+        assert!(matches!(engine.call(&name, &ask, limit).await, Ok(Reply::Queued { .. })));
+        let stop = Request::Stop { holder: owner.holder, by: String::new() };
+        let card = Card { v: 1, ..Card::default() };
+        engine.post_card(&card).await.unwrap();
+        server.says("CONFIG RESETSTAT");
+
+        engine.plan.pid.store(0, Ordering::Relaxed);
+        let both = [(name.clone(), ask.clone()), (name.clone(), stop)];
+        let mut faults: Vec<_> = at_once(engine.call_many(&both, limit))
+            .into_iter()
+            .map(|answer| answer.expect_err("a copy"))
+            .collect();
+        let alone = [&both[0].1, &both[1].1, &Request::Release { owner }];
+        faults.extend(alone.map(|request| at_once(engine.call(&name, request, limit)).expect_err("a copy")));
+        let company: Vec<_> = (0..5).map(|_| engine.together.set_out()).collect();
+        faults.push(at_once(engine.call(&name, &ask, limit)).expect_err("a copy"));
+        drop(company);
+        faults.push(at_once(engine.look(&name)).expect_err("a copy"));
+        faults.push(at_once(engine.names()).expect_err("a copy"));
+        faults.push(at_once(engine.post_card(&card)).expect_err("a copy"));
+        for fault in faults {
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.what.starts_with("this process is a forked copy"), "{fault}");
+        }
+        // Somebody waits, and nobody keeps listening.
+        engine.stir.notify_one();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&engine), 1);
+        assert_eq!(Arc::weak_count(&engine), 1, "the task that keeps listening is over");
+
+        drop(engine);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let sent = server.says("INFO commandstats");
+        assert!(!sent.contains("evalsha") && !sent.contains("ping"), "{sent}");
+        assert_eq!(server.subscribers(), 1, "the original's connection stands");
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ const QUEUE: usize = 4096;
 pub(crate) struct Plan {
     pub(crate) target: Target,
     pub(crate) process: ProcessId,
+    /// The process number of who connected. Only a test changes it.
+    pub(crate) pid: AtomicU32,
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
@@ -52,7 +54,13 @@ impl Plan {
             Address::Tcp { tls: Some(tls), .. } => Some(tls_config(tls)?),
             _ => None,
         };
-        Ok(Self { target, process, tls })
+        Ok(Self { target, process, pid: AtomicU32::new(std::process::id()), tls })
+    }
+
+    /// Is this process a copy, made by fork without exec, of the one that connected? It shares the socket, and what
+    /// it reads or writes there, the other one misses.
+    pub(crate) fn is_copied(&self) -> bool {
+        std::process::id() != self.pid.load(Ordering::Relaxed)
     }
 
     /// The channel on which messages for this process arrive.
@@ -92,6 +100,7 @@ fn tls_config(tls: &Tls) -> Result<Arc<rustls::ClientConfig>, Fault> {
 /// A connection that stands. Whoever finds something wrong with it closes it; it is never used again then, because
 /// an answer that comes late would be taken for the answer to a later request.
 pub(crate) struct Link {
+    plan: Arc<Plan>,
     conn: MultiplexedConnection,
     alive: Arc<AtomicBool>,
     /// How many exchanges are, for [`Gather`].
@@ -107,7 +116,7 @@ pub(crate) struct Link {
 impl Link {
     /// Makes a connection, logs in, loads the scripts and subscribes to the channel of this process: when this
     /// returns, a message that answers any later ask will be heard. `gone` is notified when the connection ends.
-    pub(crate) async fn dial(plan: &Plan, post: &Arc<Post>, gone: &Arc<Notify>) -> Result<Self, Fault> {
+    pub(crate) async fn dial(plan: &Arc<Plan>, post: &Arc<Post>, gone: &Arc<Notify>) -> Result<Self, Fault> {
         let target = &plan.target;
         match tokio::time::timeout(DIAL_LIMIT, Self::dial_unbounded(plan, post, gone)).await {
             Ok(link) => link,
@@ -119,11 +128,16 @@ impl Link {
         }
     }
 
-    async fn dial_unbounded(plan: &Plan, post: &Arc<Post>, gone: &Arc<Notify>) -> Result<Self, Fault> {
+    async fn dial_unbounded(plan: &Arc<Plan>, post: &Arc<Post>, gone: &Arc<Notify>) -> Result<Self, Fault> {
         let target = &plan.target;
         let stream = open(plan).await.map_err(|error| unreachable(target, &error))?;
         let under_way = Arc::new(AtomicUsize::new(0));
-        let stream = Gather { stream, under_way: under_way.clone(), turn_over: false };
+        let stream = Gather {
+            stream: Some(stream),
+            plan: plan.clone(),
+            under_way: under_way.clone(),
+            turn_over: false,
+        };
         let mut info = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_db(i64::from(target.db))
@@ -156,8 +170,16 @@ impl Link {
             }
         });
         let abort = driver.abort_handle();
-        let mut link =
-            Self { conn, alive, under_way, abort, driver: Mutex::new(driver), hears: false, clocks: None };
+        let mut link = Self {
+            plan: plan.clone(),
+            conn,
+            alive,
+            under_way,
+            abort,
+            driver: Mutex::new(driver),
+            hears: false,
+            clocks: None,
+        };
         link.set_up(plan).await?;
         Ok(link)
     }
@@ -223,7 +245,9 @@ impl Link {
     /// Gives the connection up. Whatever is under way on it gets no answer any more.
     pub(crate) fn close(&self) {
         self.alive.store(false, Ordering::Release);
-        self.abort.abort();
+        if !self.plan.is_copied() {
+            self.abort.abort();
+        }
     }
 
     /// Comes back when nothing can be written to a closed connection any more.
@@ -276,10 +300,33 @@ fn decimal(value: &Value) -> Option<u64> {
 /// Lets a write wait for one turn of the scheduler if more than one exchange is under way: what several tasks send at
 /// the same time leaves in one system call then, which saved a fifth of the processor time of client and server
 /// together with 64 tasks. A request that is alone leaves at once; nothing waits for company that is not there yet.
+///
+/// In a forked copy of the process it is dead: nothing is read, written or shut down, and the socket is not even taken
+/// from the event queue when it is dropped, because both belong to the original as well.
 struct Gather {
-    stream: Box<dyn Stream>,
+    /// There until it is dropped.
+    stream: Option<Box<dyn Stream>>,
+    plan: Arc<Plan>,
     under_way: Arc<AtomicUsize>,
     turn_over: bool,
+}
+
+impl Gather {
+    /// `None`: nothing may happen here any more.
+    fn stream(&mut self) -> Option<Pin<&mut Box<dyn Stream>>> {
+        if self.plan.is_copied() {
+            return None;
+        }
+        self.stream.as_mut().map(Pin::new)
+    }
+}
+
+impl Drop for Gather {
+    fn drop(&mut self) {
+        if self.plan.is_copied() {
+            std::mem::forget(self.stream.take());
+        }
+    }
 }
 
 impl AsyncRead for Gather {
@@ -288,7 +335,7 @@ impl AsyncRead for Gather {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        self.stream().map_or(Poll::Pending, |stream| stream.poll_read(cx, buffer))
     }
 }
 
@@ -299,16 +346,16 @@ impl AsyncWrite for Gather {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        self.stream().map_or(Poll::Pending, |stream| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.turn_over = false;
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream().map_or(Poll::Pending, |stream| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream().map_or(Poll::Ready(Ok(())), |stream| stream.poll_shutdown(cx))
     }
 }
 
