@@ -118,6 +118,8 @@ pub(crate) async fn a_forked_copy_does_nothing(store: &Store) {
     assert_eq!(taker.hears("copy").await, "forked Forked Forked false");
     // The copy has released and dropped what it could, and is gone; its parent goes on.
     sleep(TTL + TTL / 4).await;
+    // Of this lock it has dropped everything, to the runtime.
+    assert!(client.lock("whole").try_acquire().await.expect("the store answers").is_none(), "whole");
     for name in ["a", "b"] {
         assert!(client.lock(name).try_acquire().await.expect("the store answers").is_none(), "{name}");
         assert_eq!(taker.releases(name).await, "released");

@@ -31,8 +31,8 @@ const MAIL_AGAIN: Duration = Duration::from_millis(20);
 /// It lives as a process does: when the value is dropped, whatever its owners held or waited for is free, except
 /// holds whose job still runs. Two values in one process are two processes to each other.
 ///
-/// A child forked without exec must not use an engine of its parent: it would speak in the parent's name. The
-/// layer above compares process numbers.
+/// In a child forked without exec the engines of its parent do nothing: requests are refused, and a drop leaves the
+/// parent's locks alone.
 #[derive(Debug)]
 pub struct EmbeddedEngine {
     store: Arc<Store>,
@@ -174,6 +174,7 @@ impl Engine for EmbeddedEngine {
 
     fn post<'a>(&'a self, card: &'a Card) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async move {
+            self.store.check_process()?;
             if self.me.has_card(card) {
                 return Ok(());
             }
@@ -188,6 +189,7 @@ impl Engine for EmbeddedEngine {
 
     /// The descriptor is closed on exec, like every other: clear that in the child which is to keep the hold alive.
     fn job_file(&self, holder: HolderId) -> Result<Option<OwnedFd>, Fault> {
+        self.store.check_process()?;
         let path = self.store.path();
         self.store.processes().create_job(holder).map(Some).map_err(|error| {
             Fault::not_run(format!("cannot create the file of job {holder} in {}: {error}", path.display()))
@@ -198,31 +200,50 @@ impl Engine for EmbeddedEngine {
 
 impl Drop for EmbeddedEngine {
     fn drop(&mut self) {
-        self.me.stop();
-        self.store.processes().leave(self.me.id());
+        // A forked copy is not the process whose end this would be.
+        if self.store.is_ours() {
+            self.me.stop();
+            self.store.processes().leave(self.me.id());
+        }
+    }
+}
+
+/// The bell, on the listener's runtime.
+struct Bell {
+    store: Arc<Store>,
+    socket: Option<tokio::net::UnixDatagram>,
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // A forked copy shares the list of what its parent's runtime waits for, and would take the bell off it.
+        if !self.store.is_ours() {
+            std::mem::forget(self.socket.take());
+        }
     }
 }
 
 /// Takes the letters whenever the bell rings, and clears up now and then.
 async fn listen(store: Arc<Store>, me: Arc<Member>, bell: UnixDatagram) {
     let bell = match tokio::net::UnixDatagram::from_std(bell) {
-        Ok(bell) => bell,
+        Ok(bell) => Bell { store: store.clone(), socket: Some(bell) },
         Err(error) => {
             tracing::warn!(%error, "cannot wait for messages of other processes: locks are looked at instead");
             return;
         }
     };
+    let Some(socket) = &bell.socket else { return };
     let mut sweeps = interval(SWEEP_EVERY);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     sweeps.reset();
     loop {
         tokio::select! {
-            rung = bell.readable() => {
+            rung = socket.readable() => {
                 if let Err(error) = rung {
                     tracing::debug!(%error, "the bell cannot be waited for");
                     sleep(SWEEP_EVERY).await;
                 }
-                while bell.try_recv(&mut [0]).is_ok() {}
+                while socket.try_recv(&mut [0]).is_ok() {}
                 take_letters(&store, &me).await;
             }
             _ = sweeps.tick() => sweep(&store).await,
@@ -252,5 +273,50 @@ async fn sweep(store: &Arc<Store>) {
     match swept {
         Ok(post) => store.send(post),
         Err(fault) => tracing::debug!(%fault, "cannot clear up after dead processes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Attempt;
+    use tenure_engine::random_owner;
+
+    use super::*;
+
+    /// What a forked copy has: all of the engine, and another process number.
+    #[tokio::test]
+    async fn a_forked_copy_is_refused_and_its_drop_frees_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let location = Location::Directory(folder.path().into());
+        let store = Store::open(&location).unwrap();
+        let (me, bell) = store.join().unwrap();
+        let path = store.path().to_owned();
+        let copied = Arc::new(Arc::try_unwrap(store).unwrap().as_in_a_copy());
+        let copy = EmbeddedEngine { store: copied.clone(), me: me.clone(), bell: Mutex::new(Some(bell)) };
+
+        let name = Name::new("x").unwrap();
+        let owner = random_owner(HolderId { process: me.id(), serial: 1 });
+        let (ttl_ms, place_ms) = (30_000, 30_000);
+        let ask = Request::Ask { owner, ttl_ms, guard_ms: 0, place_ms, attempt: Attempt(1), not_after: None };
+        let faults = [
+            copy.call(&name, &ask, LIMIT).await.unwrap_err(),
+            copy.call_many(&[(name.clone(), ask)], LIMIT).await.remove(0).unwrap_err(),
+            copy.look(&name).await.unwrap_err(),
+            copy.names().await.unwrap_err(),
+            copy.card(me.id()).await.unwrap_err(),
+            copy.post(&Card::default()).await.unwrap_err(),
+            copy.job_file(owner.holder).unwrap_err(),
+        ];
+        for fault in faults {
+            assert_eq!(fault.kind, FaultKind::Refused);
+            assert!(fault.to_string().contains("this process is a forked copy"), "{fault}");
+        }
+        drop(copy);
+        assert!(copied.processes().here(me.id()).is_some());
+        let boot = std::fs::read_dir(path).unwrap().flatten().find(|entry| entry.path().is_dir()).unwrap();
+        for (folder, files) in [("processes", 1), ("bells", 1), ("jobs", 0)] {
+            let found = std::fs::read_dir(boot.path().join(folder)).unwrap().count();
+            assert_eq!(found, files, "{folder}");
+        }
     }
 }

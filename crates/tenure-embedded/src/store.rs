@@ -44,6 +44,8 @@ type Stores = HashMap<(u64, u64), Weak<Store>>;
 
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// The process that opened it. A forked copy of that process must not touch it.
+    pid: u32,
     tree: Tree,
     fence: Fence,
     guard: Guard,
@@ -74,6 +76,7 @@ impl Store {
         let mut stores = locked(&STORES);
         stores.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = stores.get(&identity).and_then(Weak::upgrade) {
+            store.check_process()?;
             return Ok(store);
         }
         let guard = Guard::open(&directory)?;
@@ -88,8 +91,9 @@ impl Store {
         let ringer = UnixDatagram::unbound()
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .map_err(|error| Fault::refused("cannot open a socket to wake other processes").source(error))?;
-        let looked_at_ms = AtomicU64::new(0);
-        let store = Arc::new(Self { tree, fence, guard, processes, ringer, directory, inode, looked_at_ms });
+        let (pid, looked_at_ms) = (std::process::id(), AtomicU64::new(0));
+        let store =
+            Arc::new(Self { pid, tree, fence, guard, processes, ringer, directory, inode, looked_at_ms });
         stores.insert(identity, Arc::downgrade(&store));
         Ok(store)
     }
@@ -118,6 +122,7 @@ impl Store {
 
     /// Enters the guard of a store that is still the one at its path.
     pub(crate) async fn enter(&self, limit: Duration) -> Result<Entered<'_>, Fault> {
+        self.check_process()?;
         let entered = self.guard.enter(limit).await?;
         self.check_still_there()?;
         Ok(entered)
@@ -140,6 +145,30 @@ impl Store {
         }
         self.looked_at_ms.store(now, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Is this the process that opened the store, not a forked copy of it?
+    pub(crate) fn is_ours(&self) -> bool {
+        std::process::id() == self.pid
+    }
+
+    /// A forked copy shares the guard's lock with its parent, so nothing would keep the two apart.
+    pub(crate) fn check_process(&self) -> Result<(), Fault> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        Err(Fault::refused(format!(
+            "this process is a forked copy of process {}, which has the store {} open",
+            self.pid,
+            self.directory.boot_path.display()
+        ))
+        .hint("drop what was connected before the fork, then connect anew"))
+    }
+
+    /// What a forked copy of this process would have.
+    #[cfg(test)]
+    pub(crate) fn as_in_a_copy(self) -> Self {
+        Self { pid: 1, ..self }
     }
 
     pub(crate) fn processes(&self) -> &Processes {
