@@ -66,9 +66,8 @@ impl Keeper {
 
     /// The job has to be dead by `last_moment`.
     pub(crate) fn tell(&mut self, last_moment: Moment) {
-        if last_moment != self.told {
+        if last_moment != self.told && self.write(last_moment) {
             self.told = last_moment;
-            self.write(last_moment);
         }
     }
 
@@ -77,10 +76,10 @@ impl Keeper {
         self.write(GOODBYE);
     }
 
-    fn write(&self, moment: Moment) {
+    fn write(&self, moment: Moment) -> bool {
         // Eight bytes into a pipe go whole or not at all. If they don't, the keeper is gone or stopped; the
-        // wrapper's own timers are still there.
-        let _ = retry_on_intr(|| rustix::io::write(&self.pipe, &moment.0.to_le_bytes()));
+        // wrapper's own timers are still there, and the next change tries again.
+        retry_on_intr(|| rustix::io::write(&self.pipe, &moment.0.to_le_bytes())).is_ok()
     }
 }
 

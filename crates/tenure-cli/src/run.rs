@@ -129,7 +129,15 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         signal = signals.ending() => return Ok(exit_codes::of_signal(signal as i32)),
         client = args.store.connect(Some(&label)) => client?,
     };
-    let guard = match args.acquire(&client, &mut signals, &label, voice).await? {
+    let answer = match args.acquire(&client, &mut signals, &label, voice).await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            // Whatever was asked, or granted and refused by us, is taken back before this process ends.
+            client.close(LEAVING).await;
+            return Err(failure);
+        }
+    };
+    let guard = match answer {
         Answer::Granted(guard) => guard,
         Answer::Denied(why) => {
             voice.say(&format!("{why}. Not run (exit {})", args.conflict_exit_code));
@@ -140,7 +148,14 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             return Ok(exit_codes::of_signal(signal as i32));
         }
     };
-    let file = guard.job_file().map_err(|fault| Failure::backend(format!("{fault}. Nothing was run")))?;
+    let file = match guard.job_file() {
+        Ok(file) => file,
+        Err(fault) => {
+            drop(guard);
+            client.close(LEAVING).await;
+            return Err(Failure::backend(format!("{fault}. Nothing was run")));
+        }
+    };
     let recipe = Recipe {
         words: &words,
         set: environment(&guard, &client),
@@ -284,7 +299,7 @@ impl Args {
                  released, and ends with its lease",
                 self.name
             ));
-            std::mem::forget(guard);
+            guard.leave();
             return code;
         }
         // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
@@ -292,7 +307,7 @@ impl Args {
             Some(None) => {
                 voice.detail("the command ended, but processes that it started still run and keep the lock");
                 // Not released, not even by its drop: the lock is theirs now.
-                std::mem::forget(guard);
+                guard.leave();
                 return code;
             }
             file => file,
@@ -383,5 +398,15 @@ fn for_us_alone(file: OwnedFd) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = File::options().read(true).write(true).open(path);
     drop(file);
-    again.ok().filter(|again| flock(again, FlockOperation::NonBlockingLockExclusive).is_ok())
+    // Whoever just looks whether the job runs holds it for a moment.
+    let alone = |again: &File| {
+        (0..5).any(|_| {
+            let locked = flock(again, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if !locked {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            locked
+        })
+    };
+    again.ok().filter(alone)
 }

@@ -11,13 +11,18 @@ use crate::text::{Voice, held_by, say, until};
 /// Waiting in silence is what people complain of; for a moment it is what they want.
 const SILENT_FOR: Duration = Duration::from_secs(1);
 
+/// How often the line is brought up to date. Looking costs the store more than waiting does.
+const LOOKS_EVERY: Duration = Duration::from_secs(5);
+
 /// Tells what is waited for: one line, which on a terminal stays up to date. Never ends; drop it when the wait is
 /// over.
 pub(crate) async fn tell(client: &Client, name: &str, voice: Voice) -> Infallible {
     let mut line = std::io::stderr().is_terminal().then_some(LiveLine { shown: false });
     let mut told = voice.quiet;
+    let mut pause = SILENT_FOR;
     while !told {
-        tokio::time::sleep(SILENT_FOR).await;
+        tokio::time::sleep(pause).await;
+        pause = LOOKS_EVERY;
         // Not seen this time: the acquire itself tells if the store is out of reach.
         let Ok(lock) = client.inspect(name).await else { continue };
         if let Some(line) = &mut line {
