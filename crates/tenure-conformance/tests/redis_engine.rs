@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use tenure_conformance::proxy::{FaultProxy, Way};
 use tenure_conformance::server::{Options, RedisServer, free_port};
 use tenure_core::{Attempt, HolderId, Message, Moment, Name, Owner, Reply, Request, Standing};
 use tenure_engine::{
@@ -255,6 +256,60 @@ fn a_runtime_that_ends_holds_up_nobody_on_another() {
     let answers = runtime()
         .block_on(async { tokio::time::timeout(2 * LIMIT, all_at_once(&client, asks(30..50))).await });
     assert!(answers.expect("within their limit").iter().all(Result::is_err));
+}
+
+#[tokio::test]
+async fn an_ask_that_was_cancelled_is_not_heard_after_its_release() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port()).await.unwrap();
+    let client = Client::new(&proxy.url()).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    let asks: Vec<_> =
+        (0..10).map(|serial| (name(&format!("lock-{serial}")), ask(client.owner(serial), 0))).collect();
+    proxy.down(Way::Slow(Duration::from_millis(200)));
+    let mut calls: Vec<_> =
+        asks.iter().map(|(name, request)| Engine::call(&*client.engine, name, request, LIMIT)).collect();
+    poll_once(&mut calls);
+    // Meanwhile they leave, and the server says that it has forgotten the script.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(calls);
+    let releases = asks.iter().map(|(name, request)| match request {
+        Request::Ask { owner, .. } => (name.clone(), Request::Release { owner: *owner }),
+        _ => unreachable!(),
+    });
+    let released = all_at_once(&client, releases.collect()).await;
+    assert!(released.iter().all(Result::is_ok), "{released:?}");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let locks: Vec<&str> = asks.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        server.command(&[&["EXISTS"], &locks[..]].concat()),
+        ":0\r\n",
+        "nobody is left to release them"
+    );
+}
+
+#[tokio::test]
+async fn how_late_an_ask_may_be_counts_from_the_call() {
+    let server = RedisServer::start();
+    let client = Client::new(&server.url()).await;
+    let asks: Vec<_> =
+        (0..10).map(|serial| (name(&format!("lock-{serial}")), ask(client.owner(serial), 0))).collect();
+    let limit = Duration::from_secs(10);
+    let mut calls: Vec<_> =
+        asks.iter().map(|(name, request)| Engine::call(&*client.engine, name, request, limit)).collect();
+    let many = Engine::call_many(&*client.engine, &asks, limit);
+    poll_once(&mut calls[..4]);
+    // The whole process stands still, as on a machine that is suspended.
+    std::thread::sleep(Duration::from_millis(5100));
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await);
+    }
+    answers.extend(many.await);
+    // What was handed to the server at once was in time or not, as the server saw it.
+    for answer in &answers[3..] {
+        assert!(matches!(answer, Ok(Reply::Stale)), "{answers:?}");
+    }
 }
 
 #[tokio::test]

@@ -57,8 +57,9 @@ pub struct Look {
 /// A store that keeps locks.
 ///
 /// Cancel safety of every method: a dropped future may have been carried out or not, as if it had ended in
-/// [`FaultKind::Unknown`]. Requests of one engine arrive in the order in which their futures were first polled, or
-/// the earlier one's connection is closed first.
+/// [`FaultKind::Unknown`]. A request never overtakes an earlier one of the same owner whose future was answered or
+/// dropped: what of it has not run by then never will, or runs first. Requests that are under way at the same time
+/// arrive in any order.
 pub trait Engine: Send + Sync + Debug + 'static {
     /// Carries one request. Answers within `limit`; what took longer is [`FaultKind::Unknown`].
     fn call<'a>(&'a self, name: &'a Name, request: &'a Request, limit: Duration) -> BoxFuture<'a, Answer>;

@@ -15,7 +15,7 @@ use tenure_core::{HolderId, Moment, Name, ProcessId, Reply, Request, lease};
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, FaultKind, Look, boottime, random_process};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Notify, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, unconstrained};
 use tokio::time::{Instant, timeout_at};
 
 use crate::classify::classify;
@@ -174,7 +174,9 @@ impl RedisEngine {
             Ok(ready) => ready?,
             Err(_) => return Err(self.no_connection()),
         };
-        let mut answer = pin!(send(link.clone()));
+        // Unconstrained: a first poll that is put off by the scheduler would hand over nothing, and a later request of
+        // the same owner could come first.
+        let mut answer = pin!(unconstrained(send(link.clone())));
         let early = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
         drop(slot);
         let answer = match early {
@@ -278,21 +280,21 @@ impl RedisEngine {
         }
     }
 
-    async fn call(&self, name: &Name, request: &Request, limit: Duration) -> Answer {
+    /// `asked`: the caller's lease counts from before it, and the ask is not carried out long after it.
+    async fn call(&self, name: &Name, request: &Request, limit: Duration, asked: Moment) -> Answer {
         self.refuse_copy()?;
         let deadline = Instant::now() + limit;
         let _under_way = self.together.set_out();
         if self.together.suits(request)
-            && let Some(answer) = self.call_with_others(name, request, limit, deadline).await
+            && let Some(answer) = self.call_with_others(name, request, limit, deadline, asked).await
         {
             return answer;
         }
         // Boxed, so that a request that travels with others is a small future.
-        Box::pin(self.call_alone(name, request, deadline)).await
+        Box::pin(self.call_alone(name, request, deadline, asked)).await
     }
 
-    async fn call_alone(&self, name: &Name, request: &Request, deadline: Instant) -> Answer {
-        let asked = boottime();
+    async fn call_alone(&self, name: &Name, request: &Request, deadline: Instant, asked: Moment) -> Answer {
         let mut by = By::Hash;
         let mut stale = 0;
         // At most three sends: the server may have forgotten the script, and the clocks may have moved.
@@ -318,9 +320,10 @@ impl RedisEngine {
         request: &Request,
         limit: Duration,
         deadline: Instant,
+        asked: Moment,
     ) -> Option<Answer> {
         let (answer, told) = oneshot::channel();
-        let fellow = Fellow { name: name.clone(), request: request.clone(), limit, deadline, answer };
+        let fellow = Fellow { name: name.clone(), request: request.clone(), limit, deadline, asked, answer };
         if self.together.join(fellow) {
             let mut departure = Departure(Some(self.me.upgrade()?));
             self.runtime.spawn(async move {
@@ -342,22 +345,30 @@ impl RedisEngine {
     }
 
     async fn carry_together(self: Arc<Self>, mut group: Vec<Fellow>) {
-        // A caller that went away meanwhile must not be heard after its release.
-        group.retain(|fellow| !fellow.answer.is_closed());
         let Some(deadline) = group.iter().map(|fellow| fellow.deadline).max() else { return };
-        let not_after = self.server_time(boottime()).plus(lease::ASK_WINDOW_MS);
         // The second round carries what the server had forgotten how to.
         for by in [By::Hash, By::Text] {
-            let requests = group.iter().map(|fellow| (&fellow.name, &fellow.request));
-            let Some(command) = wire::encode_together(&self.plan.target.prefix, requests, not_after, by)
-            else {
-                // Each finds out alone what is wrong with it.
-                group.into_iter().for_each(Fellow::travel_alone);
-                return;
+            let send = |link: Arc<Link>| {
+                // A caller that went away must not be heard after its release. Nothing can be sent between here and
+                // the first poll of what follows, so that the release, if there is one, is yet to come.
+                group.retain(|fellow| !fellow.answer.is_closed());
+                let requests = group.iter().map(|fellow| {
+                    let not_after = self.server_time(fellow.asked).plus(lease::ASK_WINDOW_MS);
+                    (&fellow.name, &fellow.request, not_after)
+                });
+                let command = wire::encode_together(&self.plan.target.prefix, requests, by);
+                async move {
+                    match command {
+                        Some(command) => link.one(&command).await.map(Some),
+                        None => Ok(None),
+                    }
+                }
             };
-            match self.exchange(deadline, |link| async move { link.one(&command).await }).await {
-                Ok((_, Value::ServerError(error))) if error.code() == "NOSCRIPT" => {}
-                Ok((link, value)) => return self.tell_group(group, &link, &value),
+            match self.exchange(deadline, send).await {
+                // Each finds out alone what is wrong with it.
+                Ok((_, None)) => return group.into_iter().for_each(Fellow::travel_alone),
+                Ok((_, Some(Value::ServerError(error)))) if error.code() == "NOSCRIPT" => {}
+                Ok((link, Some(value))) => return self.tell_group(group, &link, &value),
                 Err(fault) => {
                     for fellow in group {
                         let _ = fellow.answer.send(Some(Err(copy(&fault))));
@@ -366,6 +377,8 @@ impl RedisEngine {
                 }
             }
         }
+        // Not even the text is known: each hears so alone.
+        group.into_iter().for_each(Fellow::travel_alone);
     }
 
     /// Tells each of a group what became of its request.
@@ -402,8 +415,8 @@ impl RedisEngine {
         }
     }
 
-    async fn call_many(&self, calls: &[(Name, Request)], limit: Duration) -> Vec<Answer> {
-        let (asked, deadline) = (boottime(), Instant::now() + limit);
+    async fn call_many(&self, calls: &[(Name, Request)], limit: Duration, asked: Moment) -> Vec<Answer> {
+        let deadline = Instant::now() + limit;
         let mut answers: Vec<Option<Answer>> = calls.iter().map(|_| None).collect();
         for by in [By::Hash, By::Text] {
             // The second round carries what the first could not: forgotten scripts and stale stamps.
@@ -638,11 +651,11 @@ async fn keep_listening(engine: Weak<RedisEngine>, stir: Arc<Notify>) {
 
 impl Engine for RedisEngine {
     fn call<'a>(&'a self, name: &'a Name, request: &'a Request, limit: Duration) -> BoxFuture<'a, Answer> {
-        Box::pin(self.call(name, request, limit))
+        Box::pin(self.call(name, request, limit, boottime()))
     }
 
     fn call_many<'a>(&'a self, calls: &'a [(Name, Request)], limit: Duration) -> BoxFuture<'a, Vec<Answer>> {
-        Box::pin(self.call_many(calls, limit))
+        Box::pin(self.call_many(calls, limit, boottime()))
     }
 
     fn listen(&self, ear: Ear) {
@@ -778,7 +791,7 @@ mod tests {
         let ask = Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt: Attempt(1), not_after: None };
         server.says("SET x theirs");
         let limit = Duration::from_secs(2);
-        assert!(matches!(engine.call(&name, &ask, limit).await, Ok(Reply::Queued { .. })));
+        assert!(matches!(engine.call(&name, &ask, limit, boottime()).await, Ok(Reply::Queued { .. })));
         let stop = Request::Stop { holder: owner.holder, by: String::new() };
         let card = Card { v: 1, ..Card::default() };
         engine.post_card(&card).await.unwrap();
@@ -786,14 +799,16 @@ mod tests {
 
         engine.plan.pid.store(0, Ordering::Relaxed);
         let both = [(name.clone(), ask.clone()), (name.clone(), stop)];
-        let mut faults: Vec<_> = at_once(engine.call_many(&both, limit))
+        let mut faults: Vec<_> = at_once(engine.call_many(&both, limit, boottime()))
             .into_iter()
             .map(|answer| answer.expect_err("a copy"))
             .collect();
         let alone = [&both[0].1, &both[1].1, &Request::Release { owner }];
-        faults.extend(alone.map(|request| at_once(engine.call(&name, request, limit)).expect_err("a copy")));
+        faults.extend(
+            alone.map(|request| at_once(engine.call(&name, request, limit, boottime())).expect_err("a copy")),
+        );
         let company: Vec<_> = (0..5).map(|_| engine.together.set_out()).collect();
-        faults.push(at_once(engine.call(&name, &ask, limit)).expect_err("a copy"));
+        faults.push(at_once(engine.call(&name, &ask, limit, boottime())).expect_err("a copy"));
         drop(company);
         faults.push(at_once(engine.look(&name)).expect_err("a copy"));
         faults.push(at_once(engine.names()).expect_err("a copy"));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_core::{Name, Request};
+use tenure_core::{Moment, Name, Request};
 use tenure_engine::Answer;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,6 +24,8 @@ pub(crate) struct Fellow {
     /// How long it may take, and when that is over.
     pub(crate) limit: Duration,
     pub(crate) deadline: Instant,
+    /// When the caller asked.
+    pub(crate) asked: Moment,
     /// `None`: it is not as simple as that; it has to travel alone.
     pub(crate) answer: oneshot::Sender<Option<Answer>>,
 }

@@ -137,30 +137,32 @@ fn late_us(not_after: Moment) -> String {
     format!("{:016}", not_after.plus(1).0.saturating_mul(1000).min(9_999_999_999_999_999))
 }
 
-/// The command that carries several asks and releases. `None`: one of them can't be carried this way.
+/// The command that carries several asks and releases, with the moment from which an ask is too late. `None`: there is
+/// none, or one of them can't be carried this way.
 pub(crate) fn encode_together<'a>(
     prefix: &str,
-    requests: impl Iterator<Item = (&'a Name, &'a Request)>,
-    not_after: Moment,
+    requests: impl Iterator<Item = (&'a Name, &'a Request, Moment)>,
     by: By,
 ) -> Option<Cmd> {
-    let late_us = late_us(not_after);
-    let requests: Vec<(Keys, &Request)> = requests
-        .map(|(name, request)| Keys::of(prefix, name).ok().map(|keys| (keys, request)))
+    let requests: Vec<(Keys, &Request, Moment)> = requests
+        .map(|(name, request, not_after)| Some((Keys::of(prefix, name).ok()?, request, not_after)))
         .collect::<Option<_>>()?;
-    let asks = requests.iter().filter(|(_, request)| matches!(request, Request::Ask { .. })).count();
+    if requests.is_empty() {
+        return None;
+    }
+    let asks = requests.iter().filter(|(_, request, _)| matches!(request, Request::Ask { .. })).count();
     let mut cmd = call(&SCRIPTS.together, by);
     cmd.arg(2 * requests.len() + asks);
-    for (keys, request) in &requests {
+    for (keys, request, _) in &requests {
         cmd.arg(&keys.lock).arg(&keys.queue);
         if matches!(request, Request::Ask { .. }) {
             cmd.arg(keys.counter);
         }
     }
-    for (_, request) in requests {
+    for (_, request, not_after) in requests {
         match request {
             Request::Ask { owner, ttl_ms, guard_ms, .. } => {
-                cmd.arg("ask").arg(owner.to_string()).arg(&late_us);
+                cmd.arg("ask").arg(owner.to_string()).arg(late_us(not_after));
                 cmd.arg(format!(":{ttl_ms}:{guard_ms}")).arg(ttl_ms + guard_ms);
             }
             Request::Release { owner } => {
