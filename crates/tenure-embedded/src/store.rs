@@ -409,10 +409,13 @@ impl Witness for Eyes<'_> {
     fn sees(&mut self, owner: &Owner) -> Sight {
         let pulse = self.pulse(owner.holder.process);
         match (self.job_runs(owner.holder, &pulse), pulse) {
-            (Some(true), Pulse::Gone { .. }) => Sight::Orphaned,
-            (Some(true), _) => Sight::Working,
             (Some(false), Pulse::Gone { .. }) => Sight::Gone,
-            _ => Sight::Unknown,
+            // Without a job, the clock is right about whoever lives or cannot be asked.
+            (Some(false), Pulse::Here(_) | Pulse::Alive(_) | Pulse::Unknown) => Sight::Unknown,
+            (Some(true), Pulse::Here(_) | Pulse::Alive(_) | Pulse::Unknown) => Sight::Working,
+            (Some(true), Pulse::Gone { .. }) => Sight::Orphaned,
+            // A job that cannot be asked about may run: then the clock would be wrong.
+            (None, _) => Sight::Orphaned,
         }
     }
 

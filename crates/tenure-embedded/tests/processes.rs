@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use tempfile::TempDir;
 use tenure_core::{Attempt, HolderId, Message, Name, Owner, Reply, Request};
 use tenure_embedded::{EmbeddedEngine, Location};
@@ -176,6 +176,7 @@ async fn role() {
         "hold" => hold(&path, &name).await,
         "wait" => wait(&path, &name).await,
         "job" => job(&path, &name).await,
+        "crowded" => crowded(&path, &name).await,
         "guard" => guard(&path).await,
         "default" => default(),
         other => panic!("no role {other}"),
@@ -273,6 +274,21 @@ async fn job(path: &Path, name: &Name) {
     let reply = me.engine.call(name, &ask(owner, 200), LIMIT).await.unwrap();
     assert!(matches!(reply, Reply::Granted { .. }));
     say("job", job.id());
+    std::future::pending::<()>().await;
+}
+
+/// Asks for a lock when it can open no more files, and again when it can.
+async fn crowded(path: &Path, name: &Name) {
+    let me = Peer::open(path);
+    let owner = me.owner();
+    let before = getrlimit(Resource::Nofile);
+    let none = Rlimit { current: Some(3), ..before };
+    setrlimit(Resource::Nofile, none).unwrap();
+    assert!(fs::File::open("/dev/null").is_err(), "the limit is reached");
+    let replies = [me.ask(name, owner).await, me.release(name, owner).await];
+    setrlimit(Resource::Nofile, before).unwrap();
+    say("crowded", format!("{replies:?}"));
+    say("again", format!("{:?}", me.ask(name, owner).await));
     std::future::pending::<()>().await;
 }
 
@@ -437,6 +453,33 @@ async fn the_lock_lasts_as_long_as_the_job_and_then_goes_on_at_once() {
     me.wait_for(&name, owner).await;
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     println!("from the end of the job to the next holder: {:?}", begun.elapsed());
+}
+
+/// Whoever has no descriptor left cannot look at jobs and processes. Not seen is not ended.
+#[tokio::test]
+async fn who_can_open_no_files_takes_no_lock_away() {
+    let (_place, path) = store();
+    let mut actor = Actor::start("job", &path, "x");
+    let job = Pid::from_raw(actor.says("job").parse().unwrap()).unwrap();
+    let mut alive = Actor::start("job", &path, "y");
+    let its_job = Pid::from_raw(alive.says("job").parse().unwrap()).unwrap();
+    let mut holder = Actor::start("hold", &path, "z");
+    holder.says("held");
+    actor.kill();
+    // Both leases of 200 ms are over, and nothing but their jobs keeps the holds; the third goes by its lease.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let mut found = Vec::new();
+    for name in ["x", "y", "z"] {
+        let mut crowded = Actor::start("crowded", &path, name);
+        found.push((name, crowded.says("crowded"), crowded.says("again")));
+    }
+    for job in [job, its_job] {
+        kill_process(job, Signal::KILL).unwrap();
+    }
+    for (name, crowded, again) in found {
+        assert!(crowded.starts_with("[Queued") && crowded.ends_with("Released]"), "{name}: {crowded}");
+        assert!(again.starts_with("Queued"), "{name}: {again}");
+    }
 }
 
 #[tokio::test]
