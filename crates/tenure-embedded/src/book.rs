@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::{
-    Ledger, Name, Now, Occupant, Owner, Place, Places, ProcessId, Reply, Request, Sight, Snapshot, Token,
-    Witness,
+    Hold, HolderId, Ledger, Name, Now, Occupant, Owner, Place, Places, ProcessId, Reply, Request, Sight,
+    Snapshot, Token, Witness,
 };
 use tenure_engine::Letter;
 
@@ -65,6 +65,12 @@ pub(crate) fn is_used(
         },
         _ => false,
     })
+}
+
+/// Does this head tell of a hold by this holder?
+pub(crate) fn is_held_by(head: &[u8], holder: HolderId) -> Result<bool, Trouble> {
+    let hold: Option<Hold> = decode::<Head>(head)?.hold.map(Into::into);
+    Ok(hold.is_some_and(|hold| hold.owner.holder == holder))
 }
 
 /// Puts a lock together, lets `work` change it, and writes back what has changed. A free lock without waiters

@@ -191,10 +191,18 @@ impl Engine for EmbeddedEngine {
     fn job_file(&self, holder: HolderId) -> Result<Option<OwnedFd>, Fault> {
         self.store.check_process()?;
         let path = self.store.path();
-        self.store.processes().create_job(holder).map(Some).map_err(|error| {
+        let file = self.store.processes().create_job(holder).map_err(|error| {
             Fault::not_run(format!("cannot create the file of job {holder} in {}: {error}", path.display()))
                 .source(error)
-        })
+        })?;
+        // The file keeps a hold, but brings none back: it may have ended until the file was locked.
+        let fault = match self.store.holds(holder) {
+            Ok(true) => return Ok(Some(file)),
+            Ok(false) => Fault::refused(format!("the lock of {holder} is not held any more")),
+            Err(fault) => fault,
+        };
+        self.store.processes().end_job(holder);
+        Err(fault)
     }
 }
 
@@ -291,7 +299,7 @@ mod tests {
         let store = Store::open(&location).unwrap();
         let (me, bell) = store.join().unwrap();
         let path = store.path().to_owned();
-        let copied = Arc::new(Arc::try_unwrap(store).unwrap().as_in_a_copy());
+        let copied = Arc::new(Arc::try_unwrap(store).unwrap().into_a_copy());
         let copy = EmbeddedEngine { store: copied.clone(), me: me.clone(), bell: Mutex::new(Some(bell)) };
 
         let name = Name::new("x").unwrap();

@@ -29,10 +29,19 @@ const LONGEST_NAP: Duration = Duration::from_millis(8);
 
 #[derive(Debug)]
 pub(crate) struct Guard {
+    /// Of async code.
+    tasks: Door,
+    /// Of other code, which must not wait for a task that cannot go on before this thread does.
+    threads: Door,
+    store: PathBuf,
+}
+
+#[derive(Debug)]
+struct Door {
     /// Fair: tasks enter in the order in which they came.
     turn: Mutex<()>,
+    /// Opened for this door alone, so that the two exclude each other as two processes do.
     file: OwnedFd,
-    store: PathBuf,
 }
 
 /// Proof of being inside the guard; leaves when dropped.
@@ -52,25 +61,28 @@ impl Drop for Entered<'_> {
 impl Guard {
     pub(crate) fn open(directory: &Directory) -> Result<Self, Fault> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(&directory.boot, "guard", flags, PRIVATE_FILE)
-            .map_err(|error| cannot("open", &directory.boot_path.join("guard"), error.into()))?;
-        let store = directory.boot_path.clone();
-        Ok(Self { turn: Mutex::new(()), file, store })
+        let door = || {
+            let file = openat(&directory.boot, "guard", flags, PRIVATE_FILE)
+                .map_err(|error| cannot("open", &directory.boot_path.join("guard"), error.into()))?;
+            Ok::<_, Fault>(Door { turn: Mutex::new(()), file })
+        };
+        Ok(Self { tasks: door()?, threads: door()?, store: directory.boot_path.clone() })
     }
 
     /// Enters, waiting for at most `limit` without blocking the thread.
     pub(crate) async fn enter(&self, limit: Duration) -> Result<Entered<'_>, Fault> {
         let limit = limit.min(LIMIT);
-        if let Ok(turn) = self.turn.try_lock()
-            && let Some(entered) = self.try_enter(turn)?.ok()
+        let door = &self.tasks;
+        if let Ok(turn) = door.turn.try_lock()
+            && let Some(entered) = self.try_enter(door, turn)?.ok()
         {
             return Ok(entered);
         }
         let entered = tokio::time::timeout(limit, async {
-            let mut turn = self.turn.lock().await;
+            let mut turn = door.turn.lock().await;
             let mut nap = FIRST_NAP;
             loop {
-                match self.spin(turn)? {
+                match self.spin(door, turn)? {
                     Ok(entered) => return Ok(entered),
                     Err(still_mine) => turn = still_mine,
                 }
@@ -85,8 +97,8 @@ impl Guard {
     pub(crate) fn enter_blocking(&self) -> Result<Entered<'_>, Fault> {
         let begun = Instant::now();
         loop {
-            if let Ok(turn) = self.turn.try_lock()
-                && let Some(entered) = self.spin(turn)?.ok()
+            if let Ok(turn) = self.threads.turn.try_lock()
+                && let Some(entered) = self.spin(&self.threads, turn)?.ok()
             {
                 return Ok(entered);
             }
@@ -99,11 +111,12 @@ impl Guard {
 
     fn spin<'a>(
         &'a self,
+        door: &'a Door,
         mut turn: MutexGuard<'a, ()>,
     ) -> Result<Result<Entered<'a>, MutexGuard<'a, ()>>, Fault> {
         let begun = Instant::now();
         loop {
-            turn = match self.try_enter(turn)? {
+            turn = match self.try_enter(door, turn)? {
                 Err(turn) if begun.elapsed() < SPIN => turn,
                 result => return Ok(result),
             };
@@ -114,10 +127,11 @@ impl Guard {
     /// One try; the turn comes back if another process is inside.
     fn try_enter<'a>(
         &'a self,
+        door: &'a Door,
         turn: MutexGuard<'a, ()>,
     ) -> Result<Result<Entered<'a>, MutexGuard<'a, ()>>, Fault> {
-        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Ok(Entered { file: &self.file, _turn: turn })),
+        match flock(&door.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Ok(Entered { file: &door.file, _turn: turn })),
             Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(Err(turn)),
             Err(error) => Err(Fault::not_run(format!("cannot lock the store {}", self.store.display()))
                 .source(std::io::Error::from(error))),
@@ -147,7 +161,7 @@ impl Guard {
 
     /// Who holds the flock, as the kernel lists it: `1: FLOCK  ADVISORY  WRITE 4121 fe:00:1234 0 EOF`.
     fn holder(&self) -> Option<u32> {
-        let stat = fstat(&self.file).ok()?;
+        let stat = fstat(&self.tasks.file).ok()?;
         let exact = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
         let inode = format!(":{}", stat.st_ino);
         let locks = fs::read_to_string("/proc/locks").ok()?;

@@ -167,7 +167,7 @@ impl Store {
 
     /// What a forked copy of this process would have.
     #[cfg(test)]
-    pub(crate) fn as_in_a_copy(self) -> Self {
+    pub(crate) fn into_a_copy(self) -> Self {
         Self { pid: 1, ..self }
     }
 
@@ -282,6 +282,30 @@ impl Store {
         };
         // Nothing is asked of a ledger, so there is nothing to send.
         self.transact(entered, work).map(|(found, _)| found)
+    }
+
+    /// Does this holder hold anything now? For outside of async code.
+    pub(crate) fn holds(&self, holder: HolderId) -> Result<bool, Fault> {
+        let mut key = head_key("");
+        loop {
+            let entered = self.guard.enter_blocking()?;
+            self.check_still_there()?;
+            let found = self.tree.write(&entered, |txn| {
+                for _ in 0..NAMES_AT_ONCE {
+                    match txn.after(&key)? {
+                        Some((next, _)) if name_of(next).is_none() => return Ok(Some(false)),
+                        None => return Ok(Some(false)),
+                        Some((_, head)) if book::is_held_by(head, holder)? => return Ok(Some(true)),
+                        Some((next, _)) => key = next.to_vec(),
+                    }
+                }
+                // A hold does not change its name: what is behind `key` cannot have moved before it.
+                Ok(None)
+            });
+            if let Some(found) = found.map_err(|trouble| self.fault(trouble))? {
+                return Ok(found);
+            }
+        }
     }
 
     /// Clears away some of what dead processes left: their files, their letters, their holds.
@@ -413,9 +437,8 @@ impl Witness for Eyes<'_> {
             // Without a job, the clock is right about whoever lives or cannot be asked.
             (Some(false), Pulse::Here(_) | Pulse::Alive(_) | Pulse::Unknown) => Sight::Unknown,
             (Some(true), Pulse::Here(_) | Pulse::Alive(_) | Pulse::Unknown) => Sight::Working,
-            (Some(true), Pulse::Gone { .. }) => Sight::Orphaned,
             // A job that cannot be asked about may run: then the clock would be wrong.
-            (None, _) => Sight::Orphaned,
+            (Some(true), Pulse::Gone { .. }) | (None, _) => Sight::Orphaned,
         }
     }
 

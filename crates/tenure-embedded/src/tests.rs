@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_core::{Attempt, HolderId, Message, Name, Owner, Reply, Request, Snapshot};
-use tenure_engine::{Card, Engine, Letter, random_owner};
+use tenure_engine::{Card, Engine, FaultKind, Letter, random_owner};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
@@ -218,4 +218,32 @@ fn a_store_is_opened_and_closed_from_many_threads() {
             });
         }
     });
+}
+
+#[tokio::test]
+async fn a_job_file_is_given_only_to_who_still_holds() {
+    let place = tempfile::tempdir().unwrap();
+    let location = Location::Directory(place.path().join("store"));
+    let open = || Peer::new(EmbeddedEngine::open(&location).unwrap());
+    let (mut a, mut b) = (open(), open());
+    let (name, first, second) = (name("x"), a.owner(), b.owner());
+    for i in 0..600 {
+        a.ask(&self::name(&format!("before {i}")), second).await;
+    }
+    let mut short = ask(first);
+    if let Request::Ask { ttl_ms, .. } = &mut short {
+        *ttl_ms = 500;
+    }
+    assert!(matches!(a.call(&name, short).await, Reply::Granted { .. }));
+    drop(a.engine.job_file(first.holder).unwrap().expect("it still holds"));
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(matches!(b.ask(&name, second).await, Reply::Granted { .. }));
+
+    let fault = a.engine.job_file(first.holder).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.to_string().contains("is not held any more"), "{fault}");
+    let boot = std::fs::read_dir(place.path().join("store")).unwrap().flatten();
+    let boot = boot.map(|entry| entry.path()).find(|path| path.is_dir()).unwrap();
+    assert_eq!(std::fs::read_dir(boot.join("jobs")).unwrap().count(), 0);
+    drop(b.engine.job_file(second.holder).unwrap().expect("it holds"));
 }

@@ -266,13 +266,13 @@ async fn wait(path: &Path, name: &Name) {
 async fn job(path: &Path, name: &Name) {
     let me = Peer::open(path);
     let owner = me.owner();
+    let reply = me.engine.call(name, &ask(owner, 200), LIMIT).await.unwrap();
+    assert!(matches!(reply, Reply::Granted { .. }));
     let file = me.engine.job_file(owner.holder).unwrap().expect("this engine sees jobs");
     fcntl_setfd(file.as_fd(), FdFlags::empty()).unwrap();
     // Its output closed, or the test would wait for it.
     #[expect(clippy::zombie_processes, reason = "it is to outlive us")]
     let job = Command::new("sleep").arg("30").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let reply = me.engine.call(name, &ask(owner, 200), LIMIT).await.unwrap();
-    assert!(matches!(reply, Reply::Granted { .. }));
     say("job", job.id());
     std::future::pending::<()>().await;
 }
