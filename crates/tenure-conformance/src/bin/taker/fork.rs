@@ -9,8 +9,8 @@ use nix::unistd::{ForkResult, fork};
 use tenure::{Client, Guard};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long the parent's third lock lasts: nobody renews it, and no test takes that long.
-const TTL: Duration = Duration::from_secs(600);
+/// How long the parent's third lock lasts. Nobody renews it: longer than the case looks at it, and gone soon after.
+const TTL: Duration = Duration::from_secs(6);
 
 /// Takes the lock `whole` with a client and a runtime of its own. Then runs `work` in a copy of this process, which
 /// drops all of that and ends, and waits for its end. In the parent the lock stays until the process ends.
