@@ -174,6 +174,7 @@ impl RedisEngine {
             Ok(ready) => ready?,
             Err(_) => return Err(self.no_connection()),
         };
+        let arrived = link.arrived();
         // Unconstrained: a first poll that is put off by the scheduler would hand over nothing, and a later request of
         // the same owner could come first.
         let mut answer = pin!(unconstrained(send(link.clone())));
@@ -183,6 +184,11 @@ impl RedisEngine {
             Poll::Ready(answer) => answer,
             Poll::Pending => {
                 let Ok(answer) = timeout_at(deadline, answer).await else {
+                    // Others share the connection, with more time than this request had. What is silent is
+                    // replaced; where something arrived meanwhile, this reply may be on its way, and finds nobody.
+                    if link.arrived() != arrived {
+                        return Err(self.too_late());
+                    }
                     link.close();
                     return Err(self.too_late().hint("the connection was given up; a new one is made"));
                 };
@@ -270,8 +276,8 @@ impl RedisEngine {
     /// Remembers who waits for a message.
     fn note(&self, name: &Name, request: &Request, reply: &Reply) {
         match (request, reply) {
-            (Request::Ask { owner, .. }, Reply::Queued { .. }) => {
-                self.post.remember(*owner, name);
+            (Request::Ask { owner, place_ms, .. }, Reply::Queued { .. }) => {
+                self.post.remember(boottime(), *owner, name, *place_ms);
                 self.stir.notify_one();
             }
             (Request::Ask { owner, place_ms, .. }, _) if *place_ms > 0 => self.post.forget(owner),
@@ -630,7 +636,7 @@ async fn keep_listening(engine: Weak<RedisEngine>, stir: Arc<Notify>) {
             return;
         }
         // With nobody waiting there is nothing to do before the next stir.
-        let idle = engine.upgrade().is_none_or(|engine| !engine.post.somebody_waits());
+        let idle = engine.upgrade().is_none_or(|engine| !engine.post.somebody_waits(boottime()));
         let silent = if idle {
             stir.notified().await;
             false
@@ -638,7 +644,7 @@ async fn keep_listening(engine: Weak<RedisEngine>, stir: Arc<Notify>) {
             tokio::time::timeout(PING_EVERY, stir.notified()).await.is_err()
         };
         let Some(engine) = engine.upgrade().filter(|engine| !engine.plan.is_copied()) else { return };
-        if !engine.post.somebody_waits() || (!silent && engine.has_link()) {
+        if !engine.post.somebody_waits(boottime()) || (!silent && engine.has_link()) {
             continue;
         }
         // A failure closes the connection; the next round makes a new one, after a pause that grows.

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::classify::classify;
 use crate::post::Post;
+use crate::together::UnderWay;
 use crate::url::{Address, Target, Tls};
 use crate::wire::{self, SCRIPTS};
 
@@ -97,14 +98,16 @@ fn tls_config(tls: &Tls) -> Result<Arc<rustls::ClientConfig>, Fault> {
     Ok(Arc::new(config))
 }
 
-/// A connection that stands. Whoever finds something wrong with it closes it; it is never used again then, because
-/// an answer that comes late would be taken for the answer to a later request.
+/// A connection that stands. Whoever finds something wrong with it closes it; it is never used again then. A request
+/// that nobody waits for any more is no such thing: its reply is taken in its turn and thrown away.
 pub(crate) struct Link {
     plan: Arc<Plan>,
     conn: MultiplexedConnection,
     alive: Arc<AtomicBool>,
     /// How many exchanges are, for [`Gather`].
     under_way: Arc<AtomicUsize>,
+    /// How often something arrived.
+    arrived: Arc<AtomicU64>,
     abort: AbortHandle,
     driver: Mutex<JoinHandle<()>>,
     /// Messages arrive on it.
@@ -132,10 +135,12 @@ impl Link {
         let target = &plan.target;
         let stream = open(plan).await.map_err(|error| unreachable(target, &error))?;
         let under_way = Arc::new(AtomicUsize::new(0));
+        let arrived = Arc::new(AtomicU64::new(0));
         let stream = Gather {
             stream: Some(stream),
             plan: plan.clone(),
             under_way: under_way.clone(),
+            arrived: arrived.clone(),
             turn_over: false,
         };
         let mut info = RedisConnectionInfo::default()
@@ -150,7 +155,7 @@ impl Link {
         }
         let listener = post.clone();
         let config = AsyncConnectionConfig::new()
-            // Every request has a limit of its own, and ends the connection when it is over.
+            // Every request has a limit of its own.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE)
             .set_push_sender(move |push: redis::PushInfo| {
@@ -175,6 +180,7 @@ impl Link {
             conn,
             alive,
             under_way,
+            arrived,
             abort,
             driver: Mutex::new(driver),
             hears: false,
@@ -242,6 +248,11 @@ impl Link {
         self.alive.load(Ordering::Acquire)
     }
 
+    /// Grows whenever something arrives.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
     /// Gives the connection up. Whatever is under way on it gets no answer any more.
     pub(crate) fn close(&self) {
         self.alive.store(false, Ordering::Release);
@@ -277,22 +288,6 @@ impl Drop for Link {
     }
 }
 
-/// One more exchange is under way, as long as this lives.
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl<'a> UnderWay<'a> {
-    fn count(under_way: &'a AtomicUsize) -> Self {
-        under_way.fetch_add(1, Ordering::Relaxed);
-        Self(under_way)
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn decimal(value: &Value) -> Option<u64> {
     wire::text(value)?.parse().ok()
 }
@@ -308,6 +303,7 @@ struct Gather {
     stream: Option<Box<dyn Stream>>,
     plan: Arc<Plan>,
     under_way: Arc<AtomicUsize>,
+    arrived: Arc<AtomicU64>,
     turn_over: bool,
 }
 
@@ -335,7 +331,12 @@ impl AsyncRead for Gather {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().map_or(Poll::Pending, |stream| stream.poll_read(cx, buffer))
+        let before = buffer.filled().len();
+        let read = self.stream().map_or(Poll::Pending, |stream| stream.poll_read(cx, buffer));
+        if buffer.filled().len() > before {
+            self.arrived.fetch_add(1, Ordering::Relaxed);
+        }
+        read
     }
 }
 

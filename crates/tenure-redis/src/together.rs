@@ -47,8 +47,7 @@ pub(crate) struct Together {
 impl Together {
     /// One more request is under way, as long as the answer lives.
     pub(crate) fn set_out(&self) -> UnderWay<'_> {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(&self.under_way)
+        UnderWay::count(&self.under_way)
     }
 
     /// Is it worth looking for company for this request?
@@ -80,8 +79,15 @@ impl Together {
     }
 }
 
-/// Counts a request while it is under way.
+/// One more is under way, as long as this lives.
 pub(crate) struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    pub(crate) fn count(under_way: &'a AtomicUsize) -> Self {
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Self(under_way)
+    }
+}
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
