@@ -343,6 +343,21 @@ async fn a_request_with_little_time_does_not_cost_the_others_their_connection() 
 }
 
 #[tokio::test]
+async fn the_script_for_many_takes_no_other_words() {
+    let server = RedisServer::start();
+    let text = include_str!("../../tenure-redis/scripts/together.lua");
+    let late = "9999999999999999";
+    let carry = |word: &str| {
+        server.command(&["EVAL", text, "3", "x", "q", "c", word, "owner", late, ":10000:1000", "11000"])
+    };
+    for word in ["renew", "Ask", "", "ask "] {
+        assert!(carry(word).starts_with("-ERR together"), "{word}");
+        assert_eq!(server.command(&["EXISTS", "x"]), ":0\r\n", "{word}");
+    }
+    assert!(carry("ask").starts_with("*1\r\n$16"));
+}
+
+#[tokio::test]
 async fn whatever_lies_under_the_name_is_a_holder_and_stays_as_it_is() {
     let server = RedisServer::start();
     let client = Client::new(&server.url()).await;

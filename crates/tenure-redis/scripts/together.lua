@@ -5,7 +5,8 @@
 --       of each release  the lock   its queue
 -- ARGV  of each ask      'ask'      owner   late_us (16 digits)   ':' ttl_ms ':' guard_ms   ttl_ms + guard_ms
 --       of each release  'release'  owner
--- Returns for each, in order: token (granted; it is the server's clock in microseconds), 1 (released) or 0
+-- Returns for each, in order: token (granted; it is the server's clock in microseconds), 1 (released) or 0.
+--         Any other word ends it with an error; what came before has run.
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000', #time[2]) .. time[2]
 local replies = {}
@@ -21,7 +22,7 @@ while ARGV[arg] do
       reply = 1
     end
     key, arg = key + 2, arg + 2
-  else
+  elseif ARGV[arg] == 'ask' then
     if now < ARGV[arg + 2] and redis.call('EXISTS', KEYS[key], KEYS[key + 1]) == 0 then
       local last = redis.call('GETSET', KEYS[key + 2], now)
       if not last or (#last == 16 and last < now) then
@@ -32,6 +33,8 @@ while ARGV[arg] do
       end
     end
     key, arg = key + 3, arg + 5
+  else
+    return redis.error_reply('ERR together knows ask and release')
   end
   replies[#replies + 1] = reply
 end

@@ -99,9 +99,7 @@ pub(crate) fn encode(
     let scripts = &*SCRIPTS;
     Ok(match request {
         Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt, not_after: own } => {
-            check_ms("lease", *ttl_ms, 1)?;
-            check_ms("guard", *guard_ms, 0)?;
-            check_ms("place", *place_ms, 0)?;
+            check_ask(*ttl_ms, *guard_ms, *place_ms)?;
             let mut cmd = command(&scripts.ask, by, &keys);
             cmd.arg(owner.to_string()).arg(*ttl_ms).arg(*guard_ms).arg(*place_ms).arg(attempt.0);
             cmd.arg(late_us(own.unwrap_or(not_after))).arg(ttl_ms + guard_ms);
@@ -161,7 +159,8 @@ pub(crate) fn encode_together<'a>(
     }
     for (_, request, not_after) in requests {
         match request {
-            Request::Ask { owner, ttl_ms, guard_ms, .. } => {
+            Request::Ask { owner, ttl_ms, guard_ms, place_ms, .. } => {
+                check_ask(*ttl_ms, *guard_ms, *place_ms).ok()?;
                 cmd.arg("ask").arg(owner.to_string()).arg(late_us(not_after));
                 cmd.arg(format!(":{ttl_ms}:{guard_ms}")).arg(ttl_ms + guard_ms);
             }
@@ -179,6 +178,12 @@ pub(crate) fn encode_look(prefix: &str, name: &Name, by: By) -> Result<Cmd, Faul
     let mut cmd = command(&SCRIPTS.inspect, by, &Keys::of(prefix, name)?);
     cmd.arg(LOOK_WAITERS);
     Ok(cmd)
+}
+
+fn check_ask(ttl_ms: u64, guard_ms: u64, place_ms: u64) -> Result<(), Fault> {
+    check_ms("lease", ttl_ms, 1)?;
+    check_ms("guard", guard_ms, 0)?;
+    check_ms("place", place_ms, 0)
 }
 
 fn check_ms(what: &str, ms: u64, least: u64) -> Result<(), Fault> {
@@ -239,7 +244,7 @@ fn decode_answer(value: &Value, deaf: bool) -> Option<Result<Decoded, Undecodabl
         _ => return None,
     };
     let (word, rest) = parts.split_first()?;
-    let (mut now, mut last) = (None, None);
+    let mut now = None;
     let mut timed = |now_us: &Value| {
         now = Some(Moment(number(now_us)? / 1000));
         Some(())
@@ -270,16 +275,10 @@ fn decode_answer(value: &Value, deaf: bool) -> Option<Result<Decoded, Undecodabl
         (b"released", []) => Reply::Released,
         (b"told", [reached]) => Reply::Told { reached: flag(reached)? },
         (b"not_held", []) => Reply::NotHeld,
-        (b"format", [format]) => {
-            last = Some(text(format)?.to_owned());
-            Reply::NotHeld
-        }
+        (b"format", [format]) => return Some(Err(Undecodable::Format(text(format)?.to_owned()))),
         _ => return None,
     };
-    Some(match last {
-        Some(format) => Err(Undecodable::Format(format)),
-        None => Ok(Decoded { reply, now }),
-    })
+    Some(Ok(Decoded { reply, now }))
 }
 
 /// A lock's value in parts.
@@ -495,7 +494,7 @@ mod tests {
             (&SCRIPTS.release, "b7e3b0475eca6d541373297a7e5a37e09f43355a"),
             (&SCRIPTS.stop, "d62d85b5102000374d1060d09b1109081521ed0b"),
             (&SCRIPTS.inspect, "98286c1fb38a24edc907d8ffb8eccc39f6bc95ca"),
-            (&SCRIPTS.together, "a815a2b1f34976e1fabfd53a13f6df0cecb05a9e"),
+            (&SCRIPTS.together, "c4203cc2b6db0001b7b3a430a89cf3d12fb2141a"),
         ];
         for (script, hash) in known {
             assert_eq!(script.hash, hash);
@@ -631,6 +630,15 @@ mod tests {
         assert!(send(&ask(1, 0, 0)).is_ok() && send(&ask(day, day, day)).is_ok());
         for bad in [ask(0, 1, 1), ask(day + 1, 0, 0), ask(1, u64::MAX, 0), ask(1, 0, u64::MAX)] {
             assert_eq!(send(&bad).unwrap_err().kind, tenure_engine::FaultKind::Refused);
+        }
+        let good = ask(1, 0, 0);
+        let together = |request: Request| {
+            let requests = [(&name, &good, Moment(1)), (&name, &request, Moment(1))];
+            encode_together("", requests.into_iter(), By::Hash).is_some()
+        };
+        assert!(together(ask(day, day, day)) && together(Request::Release { owner: owner() }));
+        for bad in [ask(0, 1, 1), ask(day + 1, 0, 0), ask(1, u64::MAX, 0), ask(1, 0, u64::MAX)] {
+            assert!(!together(bad), "it finds out alone what is wrong with it");
         }
         for by in ["x".repeat(BY_BYTES_MAX + 1), "a\nb".to_owned()] {
             assert!(send(&Request::Stop { holder: owner().holder, by }).is_err());
