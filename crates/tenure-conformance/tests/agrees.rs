@@ -20,6 +20,8 @@ use tenure_redis::RedisEngine;
 
 const REQUESTS: u64 = 50_000;
 const SEED: u64 = 1;
+/// So many requests under way, and the next ones look for company.
+const COMPANY: usize = 3;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a queue outlives its last place, as the scripts have it.
@@ -54,6 +56,8 @@ async fn the_scripts_agree_with_the_ledger() {
     for kind in ["Granted", "Queued", "Busy", "Stale", "Renewed", "Stopping", "Released", "Told", "NotHeld"] {
         assert!(twins.seen.contains_key(kind), "no {kind} in {requests} requests");
     }
+    let together = twins.seen.get("together").copied().unwrap_or_default();
+    assert!(together >= requests / 50, "only {together} of {requests} requests travelled together");
     for kind in ["message Granted", "message Head", "message Stop", "not reached"] {
         assert!(twins.seen.contains_key(kind), "no {kind} in {requests} requests");
     }
@@ -143,6 +147,9 @@ impl Twins {
             let which = self.random.below(self.owners.len() as u64) as usize;
             self.owners[which].secret = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
         }
+        if self.random.chance(12) {
+            return self.step_together(at).await;
+        }
         let request = self.request(lock);
         self.remember(lock, at, &format!("{request:?}"));
 
@@ -168,6 +175,112 @@ impl Twins {
             self.same(lock, "the messages", &expected, &heard);
         }
         self.ledgers[lock].check();
+    }
+
+    /// Asks and releases of one moment, one for each lock, that travel in one call as far as they can.
+    async fn step_together(&mut self, at: u64) {
+        let first = self.random.below(LOCKS.len() as u64) as usize;
+        let mut requests = Vec::new();
+        for lock in (first..first + LOCKS.len()).map(|lock| lock % LOCKS.len()) {
+            let request = loop {
+                match self.request(lock) {
+                    Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt, .. } => {
+                        let not_after = None;
+                        break Request::Ask { owner, ttl_ms, guard_ms, place_ms, attempt, not_after };
+                    }
+                    request @ Request::Release { .. } => break request,
+                    _ => {}
+                }
+            };
+            self.remember(lock, at, &format!("together: {request:?}"));
+            requests.push((lock, request));
+        }
+        // Company, without which nobody would look for more of it: it has nothing to release.
+        let owner = Owner { holder: HolderId { process: ProcessId(0), serial: 0 }, secret: 0 };
+        let company =
+            (0..COMPANY).map(|i| (Name::new(&format!("company-{i}")).unwrap(), Request::Release { owner }));
+        let own =
+            requests.iter().map(|(lock, request)| (Name::new(LOCKS[*lock][0]).unwrap(), request.clone()));
+
+        let calls_before = self.script_calls().await;
+        let through = self.random.below(2) as usize;
+        let mut tasks = tokio::task::JoinSet::new();
+        for (i, (name, request)) in company.chain(own).enumerate() {
+            let engine = self.engines[through].clone();
+            tasks.spawn(async move { (i, Engine::call(&*engine, &name, &request, LIMIT).await) });
+        }
+        let mut answers = tasks.join_all().await;
+        answers.sort_by_key(|(i, _)| *i);
+        let replies: Vec<Reply> = answers
+            .into_iter()
+            .skip(COMPANY)
+            .zip(&requests)
+            .map(|((_, answer), (lock, _))| {
+                answer.unwrap_or_else(|fault| self.fail(*lock, &format!("no reply: {fault}")))
+            })
+            .collect();
+        // One call for all of them, and one for each that was not simple enough.
+        let calls = self.script_calls().await - calls_before;
+        let rode = ((COMPANY + 1 + requests.len()) as u64).saturating_sub(calls);
+        *self.seen.entry("together".to_owned()).or_default() += rode;
+
+        let mut heard = Vec::new();
+        for (engine, inbox) in self.engines.iter().zip(&self.inboxes) {
+            Engine::card(&**engine, engine.process()).await.unwrap();
+            heard.push(std::mem::take(&mut *inbox.lock().unwrap()));
+        }
+        // Two locks share a counter. Who was not simple enough came after the other one.
+        let before = (self.ledgers.clone(), self.last.clone(), self.seen.clone());
+        let mut expected = self.ask_ledgers(&requests, false);
+        if expected.iter().zip(&replies).any(|((expected, _), reply)| expected != reply)
+            || !self.same_letters(&requests, &expected, &heard)
+        {
+            (self.ledgers, self.last, self.seen) = before;
+            expected = self.ask_ledgers(&requests, true);
+        }
+        for ((lock, _), ((expected, _), reply)) in requests.iter().zip(expected.iter().zip(&replies)) {
+            self.count(reply);
+            self.same(*lock, "the reply", expected, reply);
+            self.remember(*lock, at, &format!("  {reply:?}"));
+            self.ledgers[*lock].check();
+        }
+        if !self.same_letters(&requests, &expected, &heard) {
+            let letters: Vec<_> = expected.iter().map(|(_, letters)| letters).collect();
+            self.fail(first, &format!("the messages differ\n  ledger: {letters:?}\n  script: {heard:?}"));
+        }
+    }
+
+    /// What the ledgers say to requests for different locks: in their order, or the other way round.
+    fn ask_ledgers(&mut self, requests: &[(usize, Request)], reverse: bool) -> Vec<(Reply, Vec<Letter>)> {
+        if !reverse {
+            return requests.iter().map(|(lock, request)| self.ask_ledger(*lock, request)).collect();
+        }
+        let mut expected: Vec<_> =
+            requests.iter().rev().map(|(lock, request)| self.ask_ledger(*lock, request)).collect();
+        expected.reverse();
+        expected
+    }
+
+    /// Each process has heard of each lock what the ledger says, in its order, and nothing else.
+    fn same_letters(
+        &self,
+        requests: &[(usize, Request)],
+        expected: &[(Reply, Vec<Letter>)],
+        heard: &[Vec<Letter>],
+    ) -> bool {
+        self.engines.iter().zip(heard).all(|(engine, heard)| {
+            requests.iter().zip(expected).all(|((lock, _), (_, letters))| {
+                let expected =
+                    letters.iter().filter(|letter| letter.owner.holder.process == engine.process());
+                expected.eq(heard.iter().filter(|letter| letter.name.as_str() == LOCKS[*lock][0]))
+            })
+        })
+    }
+
+    async fn script_calls(&mut self) -> u64 {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.raw).await.unwrap();
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
     }
 
     /// Time stands still, creeps, jumps, or goes to the very last moment of something.
