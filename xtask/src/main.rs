@@ -43,6 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn test() -> Result<()> {
+    let started = Instant::now();
     redis_server()?;
     cargo("format", &["fmt", "--all", "--check"], &[])?;
     cargo(
@@ -66,6 +67,7 @@ fn test() -> Result<()> {
         let words = [&["test", "-p", "tenure-conformance"], &tests[..]].concat();
         cargo(&format!("tests over {server}"), &words, &[("TENURE_REDIS_SERVER", &server)])?;
     }
+    eprintln!("\n── everything holds: {:.0?}", started.elapsed());
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `tenure release`: ask a holder to stop.
 
-use tenure::{HolderId, StopError, printable, span};
+use tenure::{HolderId, State, StopError, printable, span};
 
 use crate::exit_codes;
 use crate::failure::Failure;
@@ -26,6 +26,20 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let client = args.store.connect(None).await?;
     let lock = client.inspect(&args.name).await.map_err(|error| not_seen(&error))?;
+    if lock.state == State::Orphaned
+        && lock.holder.as_ref().is_some_and(|holder| holder.id == args.holder.to_string())
+    {
+        let folder = lock.scope.trim_start_matches("file:").split(" (").next().unwrap_or_default();
+        return Err(Failure {
+            code: exit_codes::NOT_THE_HOLDER,
+            text: format!(
+                "the holder of '{}' is gone, but processes of its job still run and keep the lock: nobody is left to \
+                 ask. End them, and the lock is free. Find them: fuser -v {folder}/*/jobs/{}",
+                printable(&args.name),
+                args.holder,
+            ),
+        });
+    }
     match client.ask_to_stop(&args.name, args.holder, &by()).await {
         Ok(reached) => {
             let name = printable(&args.name);

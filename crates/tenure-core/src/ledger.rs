@@ -284,7 +284,12 @@ impl<P: Places> Ledger<P> {
             }
             seq = place.seq;
         }
-        false
+        // None of those in front can be told, and there may be many more: whoever is here gets it, rather than nobody.
+        let Some(asker) = asker else { return false };
+        if let Some(place) = self.places.find(asker) {
+            self.places.remove(&place);
+        }
+        true
     }
 
     /// Tells the first in line who can be told that it watches the holder now.

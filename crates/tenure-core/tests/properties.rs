@@ -75,7 +75,7 @@ fn perform(world: &mut World, sent: &mut Vec<u64>, chance: Chance) {
             }
         }
         Chance::Extend(claim, ttl_ms) => {
-            drop(world.feed(claim % CLAIMS, Input::Extend { ttl_ms, guard_ms: 1000 }))
+            drop(world.feed(claim % CLAIMS, Input::Extend { ttl_ms, guard_ms: 1000 }));
         }
         Chance::Arrive(back) => {
             if let Some(at) = from_the_end(world.requests.len(), back) {
@@ -181,9 +181,9 @@ proptest! {
         for round in 0..200 {
             perform(&mut world, &mut sent, Chance::Pass(500));
             // An old ask is carried out at last, as late as it can be.
-            for at in 0..under_way {
+            for (at, sent) in sent.iter().enumerate().take(under_way) {
                 let ask = matches!(world.requests[at].2, Request::Ask { .. });
-                if ask && (round + at) % 3 == 0 && sent[at] + LATEST_MS >= world.now.0 {
+                if ask && (round + at) % 3 == 0 && sent + LATEST_MS >= world.now.0 {
                     world.arrive(at);
                 }
             }

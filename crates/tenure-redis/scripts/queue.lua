@@ -129,5 +129,7 @@ local function hand_over(asker)
     end
     skip = skip + 1
   end
-  return false
+  -- None of those in front can be told, and there may be many more: whoever is here gets it, rather than nobody.
+  if asker then leave(asker) end
+  return asker ~= nil
 end

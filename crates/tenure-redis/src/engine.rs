@@ -174,7 +174,6 @@ impl RedisEngine {
             Ok(ready) => ready?,
             Err(_) => return Err(self.no_connection()),
         };
-        let arrived = link.arrived();
         // Unconstrained: a first poll that is put off by the scheduler would hand over nothing, and a later request of
         // the same owner could come first.
         let mut answer = pin!(unconstrained(send(link.clone())));
@@ -184,11 +183,6 @@ impl RedisEngine {
             Poll::Ready(answer) => answer,
             Poll::Pending => {
                 let Ok(answer) = timeout_at(deadline, answer).await else {
-                    // Others share the connection, with more time than this request had. What is silent is
-                    // replaced; where something arrived meanwhile, this reply may be on its way, and finds nobody.
-                    if link.arrived() != arrived {
-                        return Err(self.too_late());
-                    }
                     link.close();
                     return Err(self.too_late().hint("the connection was given up; a new one is made"));
                 };

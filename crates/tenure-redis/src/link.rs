@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -98,16 +98,14 @@ fn tls_config(tls: &Tls) -> Result<Arc<rustls::ClientConfig>, Fault> {
     Ok(Arc::new(config))
 }
 
-/// A connection that stands. Whoever finds something wrong with it closes it; it is never used again then. A request
-/// that nobody waits for any more is no such thing: its reply is taken in its turn and thrown away.
+/// A connection that stands. Whoever finds something wrong with it, or gets no answer in time, closes it; it is never
+/// used again then, so that what is late can't be taken for the answer to something else, or run after its clean-up.
 pub(crate) struct Link {
     plan: Arc<Plan>,
     conn: MultiplexedConnection,
     alive: Arc<AtomicBool>,
     /// How many exchanges are, for [`Gather`].
     under_way: Arc<AtomicUsize>,
-    /// How often something arrived.
-    arrived: Arc<AtomicU64>,
     abort: AbortHandle,
     driver: Mutex<JoinHandle<()>>,
     /// Messages arrive on it.
@@ -135,12 +133,10 @@ impl Link {
         let target = &plan.target;
         let stream = open(plan).await.map_err(|error| unreachable(target, &error))?;
         let under_way = Arc::new(AtomicUsize::new(0));
-        let arrived = Arc::new(AtomicU64::new(0));
         let stream = Gather {
             stream: Some(stream),
             plan: plan.clone(),
             under_way: under_way.clone(),
-            arrived: arrived.clone(),
             turn_over: false,
         };
         let mut info = RedisConnectionInfo::default()
@@ -180,7 +176,6 @@ impl Link {
             conn,
             alive,
             under_way,
-            arrived,
             abort,
             driver: Mutex::new(driver),
             hears: false,
@@ -248,11 +243,6 @@ impl Link {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Grows whenever something arrives.
-    pub(crate) fn arrived(&self) -> u64 {
-        self.arrived.load(Ordering::Relaxed)
-    }
-
     /// Gives the connection up. Whatever is under way on it gets no answer any more.
     pub(crate) fn close(&self) {
         self.alive.store(false, Ordering::Release);
@@ -303,7 +293,6 @@ struct Gather {
     stream: Option<Box<dyn Stream>>,
     plan: Arc<Plan>,
     under_way: Arc<AtomicUsize>,
-    arrived: Arc<AtomicU64>,
     turn_over: bool,
 }
 
@@ -331,12 +320,7 @@ impl AsyncRead for Gather {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = self.stream().map_or(Poll::Pending, |stream| stream.poll_read(cx, buffer));
-        if buffer.filled().len() > before {
-            self.arrived.fetch_add(1, Ordering::Relaxed);
-        }
-        read
+        self.stream().map_or(Poll::Pending, |stream| stream.poll_read(cx, buffer))
     }
 }
 

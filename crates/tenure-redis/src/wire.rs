@@ -489,10 +489,10 @@ mod tests {
     #[test]
     fn the_scripts_are_these() {
         let known = [
-            (&SCRIPTS.ask, "1374b07f966df9c826cea4b000109c2940a30fdf"),
-            (&SCRIPTS.renew, "cd89c466aee89f047687af432271de34cf008aca"),
-            (&SCRIPTS.release, "b7e3b0475eca6d541373297a7e5a37e09f43355a"),
-            (&SCRIPTS.stop, "d62d85b5102000374d1060d09b1109081521ed0b"),
+            (&SCRIPTS.ask, "04f7837f9ce7b78a64776a6939fc62f9a74c5797"),
+            (&SCRIPTS.renew, "a5da8ba8fc060c60d1e0d669d13cdb612b515c6f"),
+            (&SCRIPTS.release, "5ca4ee97cce0f325fe9108b670047f6792612b6d"),
+            (&SCRIPTS.stop, "4c906f7b39ca93dff377aa01efad0d1a35d54169"),
             (&SCRIPTS.inspect, "98286c1fb38a24edc907d8ffb8eccc39f6bc95ca"),
             (&SCRIPTS.together, "c4203cc2b6db0001b7b3a430a89cf3d12fb2141a"),
         ];

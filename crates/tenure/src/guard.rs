@@ -136,7 +136,8 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A held lock. Released by [`Guard::release`], or in the background when dropped.
+/// A held lock. Released by [`Guard::release`], or in the background when dropped: at the end of a program that takes
+/// [`crate::Client::close`], or the lock stays until its lease ends.
 ///
 /// Two guards of one process exclude each other like any others.
 #[must_use = "a guard that is dropped at once releases the lock at once"]

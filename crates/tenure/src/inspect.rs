@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use serde::Serialize;
+use tenure_core::lease::TTL_MS_MAX;
 use tenure_core::{HolderId, Name, ProcessId, Standing};
-use tenure_engine::{Card, Engine, Fault, unix_ms};
+use tenure_engine::{Card, Engine, Fault, Look, unix_ms};
 
 /// The most processes whose cards one inspection reads.
 const CARDS_MAX: usize = 20;
@@ -32,6 +33,10 @@ pub struct Holder {
     pub lease_ends_in_ms: Option<u64>,
     /// When the lock is free at the latest unless renewed, from now.
     pub free_in_ms: Option<u64>,
+    /// The store sees that the holder's job runs: the lock ends with it, whatever the clock says.
+    pub kept_by_job: bool,
+    /// The holder is gone, but processes of its job still run.
+    pub orphaned: bool,
     /// How many wait.
     pub waiting: usize,
 }
@@ -51,6 +56,9 @@ impl fmt::Display for Holder {
                         _ => {}
                     }
                 }
+                None if self.orphaned => {
+                    write!(f, "is held by {id}, which is gone, but processes of its job still run")?;
+                }
                 None => write!(f, "is held by {id}")?,
             },
         }
@@ -59,6 +67,10 @@ impl fmt::Display for Holder {
             write!(f, " since {} ({})", clock_time(since_ms), span(held_ms))?;
         }
         match (self.lease_ends_in_ms, self.free_in_ms) {
+            _ if self.kept_by_job => f.write_str("; it ends with its job")?,
+            (Some(ends_in_ms), _) if self.foreign.is_some() => {
+                write!(f, "; it ends in {}", span(ends_in_ms))?;
+            }
             (Some(0), Some(free_in_ms)) => {
                 write!(f, "; its lease is over, free in {} at the latest", span(free_in_ms))?;
             }
@@ -223,11 +235,12 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
         }
     }
     let card = |id: HolderId| cards.get(&id.process).and_then(Option::as_ref);
+    let kept = kept_by_job(engine, &look);
     let state = match standing {
         None => State::Free,
         Some(_) if look.orphaned => State::Orphaned,
         Some(Standing { holder: None, .. }) => State::Foreign,
-        Some(Standing { lease_ends_in_ms: Some(0), .. }) => State::Ending,
+        Some(Standing { lease_ends_in_ms: Some(0), .. }) if !kept => State::Ending,
         Some(_) => State::Held,
     };
     let fence = standing.and_then(|standing| standing.token).map(|token| token.0);
@@ -253,8 +266,9 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
         state,
         fence,
         ttl_ms,
-        expires_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms),
-        free_in_ms: standing.and_then(|standing| standing.free_in_ms),
+        // What ends with a job has no end that a clock could tell.
+        expires_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms).filter(|_| !kept),
+        free_in_ms: standing.and_then(|standing| standing.free_in_ms).filter(|_| !kept),
         foreign: look.foreign,
         stop_asked_by: look.snapshot.stop,
         holder: holder.map(|id| holder_row(id, card(id), fence)),
@@ -290,8 +304,9 @@ fn holder_row(id: HolderId, card: Option<&Card>, fence: Option<u64>) -> HolderRo
 
 /// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.
 pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<Standing>) -> Holder {
-    let look = engine.look(name).await.unwrap_or_default();
+    let mut look = engine.look(name).await.unwrap_or_default();
     let standing = look.snapshot.standing.or(standing);
+    look.snapshot.standing = standing;
     let id = standing.and_then(|standing| standing.holder);
     let card = match id {
         Some(id) => engine.card(id.process).await.ok().flatten(),
@@ -299,7 +314,7 @@ pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<St
     };
     let foreign = match standing {
         Some(Standing { holder: None, .. }) => {
-            Some(look.foreign.unwrap_or_else(|| "unknown type".to_owned()))
+            Some(look.foreign.clone().unwrap_or_else(|| "unknown type".to_owned()))
         }
         _ => None,
     };
@@ -315,8 +330,16 @@ pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<St
         since_unix_ms: hold.map(|hold| hold.since_ms).or(token_ms),
         lease_ends_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms),
         free_in_ms: standing.and_then(|standing| standing.free_in_ms),
+        kept_by_job: kept_by_job(engine, &look),
+        orphaned: look.orphaned,
         waiting: look.snapshot.waiting,
     }
+}
+
+/// A store that sees processes and still shows a holder whose lease is over keeps the lock for its job.
+fn kept_by_job(engine: &dyn Engine, look: &Look) -> bool {
+    let over = look.snapshot.standing.is_some_and(|standing| standing.lease_ends_in_ms == Some(0));
+    look.orphaned || (over && engine.guard_ms(TTL_MS_MAX) == 0)
 }
 
 #[cfg(test)]
@@ -336,6 +359,8 @@ mod tests {
             since_unix_ms: Some(now - 192_000),
             lease_ends_in_ms: Some(24_500),
             free_in_ms: Some(27_500),
+            kept_by_job: false,
+            orphaned: false,
             waiting: 2,
         };
         let text = holder.to_string();
@@ -358,6 +383,8 @@ mod tests {
             since_unix_ms: None,
             lease_ends_in_ms: None,
             free_in_ms: None,
+            kept_by_job: false,
+            orphaned: false,
             waiting: 0,
         };
         assert_eq!(
