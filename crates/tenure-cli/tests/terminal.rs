@@ -92,6 +92,19 @@ impl Drop for Screen {
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 
+/// Shell words that wait for a Ctrl-C, say so, and die of it. Not a plain `sleep`: dash drops a Ctrl-C that comes while
+/// it starts a command, in itself for as long as the command runs and in the new process for ever. With a trap it acts
+/// on it when the command has ended, so the commands are short.
+const UNTIL_CTRL_C: &str = "while :; do sleep 0.05; done";
+const ON_CTRL_C: &str = "trap 'echo heard >&2; trap - INT; kill -INT $$' INT";
+
+/// A file with these lines for a shell: what is typed shows on the screen as well, and stays short without them.
+fn script(bench: &Bench, lines: &str) -> String {
+    let path = bench.path("script");
+    std::fs::write(&path, lines).expect("a file");
+    common::word(&path).to_owned()
+}
+
 #[test]
 fn the_job_has_the_terminal() {
     let bench = Bench::embedded();
@@ -132,7 +145,9 @@ fn ctrl_c_ends_the_wait() {
 fn ctrl_z_stops_it_under_a_shell_and_fg_wakes_it() {
     let bench = Bench::embedded();
     let mut screen = Screen::shell(&bench);
-    screen.press("$TENURE run x -- sh -c 'echo be''gun; read line; echo \"<$line>\"; sleep 30'\n");
+    let job =
+        script(&bench, &format!("{ON_CTRL_C}; echo begun; read line; echo \"<$line>\"; {UNTIL_CTRL_C}"));
+    screen.press(&format!("$TENURE run x -- sh {job}\n"));
     screen.wait_for("begun");
     screen.press(CTRL_Z);
     screen.wait_for("Stopped");
@@ -142,6 +157,7 @@ fn ctrl_z_stops_it_under_a_shell_and_fg_wakes_it() {
     screen.press("again\n");
     screen.wait_for("<again>");
     screen.press(CTRL_C);
+    screen.wait_for("heard");
     screen.wait_for("ready> ");
     screen.press("echo code=$?\n");
     screen.wait_for("code=130");
@@ -194,9 +210,13 @@ fn in_front_of_a_pager_the_job_gets_the_terminal_when_it_asks() {
     screen.wait_for("<mine>");
     screen.wait_for("ready> ");
     // Ctrl-C on the shell's own group reaches the job as well.
-    screen.press("$TENURE run x -- sh -c 'echo be''gun >&2; sleep 30' | cat; echo code=${PIPESTATUS[0]}\n");
+    let job = script(&bench, &format!("{ON_CTRL_C}; echo begun >&2; {UNTIL_CTRL_C}"));
+    screen.press(&format!("$TENURE run x -- sh {job} | cat\n"));
     screen.wait_for("begun");
     screen.press(CTRL_C);
+    screen.wait_for("heard");
     screen.wait_for("ready> ");
+    screen.press("echo code=${PIPESTATUS[0]}\n");
+    screen.wait_for("code=130");
     assert_eq!(bench.inspect("x")["state"], "free");
 }
