@@ -46,7 +46,7 @@ fn it_is_an_ordinary_lock_for_everybody_else() {
     let (code, text) = bench.code(&["run", "-n", "x", "--", "true"]);
     assert_eq!(code, 75);
     assert!(text.contains("held by a client that does not speak Tenure (string"), "{text}");
-    assert!(text.contains("lease ends in 59s"), "{text}");
+    assert!(text.contains("; it ends in 59s"), "{text}");
     assert_eq!(bench.inspect("x")["state"], "foreign");
     assert_eq!(server.command(&["GET", "x"]), "$1\r\ny\r\n");
 }
