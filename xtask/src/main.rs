@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 
 fn test() -> Result<()> {
     let started = Instant::now();
-    redis_server()?;
+    programs()?;
     cargo("format", &["fmt", "--all", "--check"], &[])?;
     cargo(
         "lints",
@@ -72,7 +72,7 @@ fn test() -> Result<()> {
 }
 
 fn agree(rest: &[&str]) -> Result<()> {
-    redis_server()?;
+    programs()?;
     let requests = rest.first().unwrap_or(&"1000000");
     let mut vars = vec![("TENURE_AGREE_REQUESTS", *requests)];
     if let Some(seed) = rest.get(1) {
@@ -83,7 +83,7 @@ fn agree(rest: &[&str]) -> Result<()> {
 }
 
 fn bench(rest: &[&str]) -> Result<()> {
-    redis_server()?;
+    programs()?;
     let words = ["run", "--release", "-p", "tenure-bench", "--"];
     cargo("bench", &[&words[..], rest].concat(), &[])
 }
@@ -104,24 +104,28 @@ fn cargo(what: &str, words: &[&str], vars: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// The tests start their own servers. They need the program, and a run without it would prove nothing.
-fn redis_server() -> Result<()> {
-    const INSTALL: [&[&str]; 2] =
-        [&["apt-get", "update"], &["apt-get", "install", "-y", "--no-install-recommends", "redis-server"]];
-    if env::var_os("TENURE_REDIS_SERVER").is_some_and(|path| Path::new(&path).exists())
-        || found("redis-server")
-    {
+/// The tests start their own servers, with certificates of their own. They need the programs, and a run without them
+/// would prove nothing.
+fn programs() -> Result<()> {
+    let named = env::var_os("TENURE_REDIS_SERVER").is_some_and(|path| Path::new(&path).exists());
+    let missing: Vec<&str> = ["redis-server", "openssl"]
+        .into_iter()
+        .filter(|program| !(found(program) || named && *program == "redis-server"))
+        .collect();
+    if missing.is_empty() {
         return Ok(());
     }
+    let names = missing.join(" ");
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     if !root || !found("apt-get") {
         bail!(
-            "redis-server is missing and can't be installed from here; run `apt-get install redis-server` as root, \
-             or set TENURE_REDIS_SERVER to the path of a redis-server"
+            "missing and not to be installed from here: {names}; run `apt-get install {names}` as root (or set \
+             TENURE_REDIS_SERVER to the path of a redis-server)"
         );
     }
-    for words in INSTALL {
-        eprintln!("── redis-server is missing: {}", words.join(" "));
+    let install = [&["apt-get", "install", "-y", "--no-install-recommends"], &missing[..]].concat();
+    for words in [&["apt-get", "update"], &install[..]] {
+        eprintln!("── missing: {names}: {}", words.join(" "));
         let status = Command::new(words[0])
             .args(&words[1..])
             .env("DEBIAN_FRONTEND", "noninteractive")
