@@ -4,7 +4,7 @@
 //! each phase. Inputs are things that happened, outputs are orders.
 
 use crate::ident::{Attempt, Moment, Owner, Token};
-use crate::lease::{ASK_WINDOW_MS, lease_end, margin_ms};
+use crate::lease::{DOUBT_MS, lease_end, margin_ms, over_by};
 use crate::request::{Message, Outcome, Reply, Request, Standing};
 
 /// How long a caller puts up with a store that never answered.
@@ -117,7 +117,7 @@ pub enum End {
     NotHeld,
     /// Whether the release arrived is not known. The lock is free by `by` at the latest.
     ReleaseUnknown {
-        /// On the caller's clock.
+        /// On the caller's clock. A lease later if a renewal that was given up is carried out after all.
         by: Moment,
     },
     /// Somebody else holds, and the caller did not want to wait.
@@ -146,15 +146,14 @@ pub struct Flight {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Line {
     give_up_at: Moment,
-    /// The last ask that was answered with a place.
+    /// The last ask that was answered with a place (or with a grant that came too late).
     place: Option<Flight>,
     head: bool,
     standing: Option<Standing>,
     /// Asks in a row without an answer, and since when.
     failures: u32,
     failing_since: Moment,
-    /// How many asks have an unknown fate, and until when one of them may still be carried out.
-    doubts: u32,
+    /// Until then an ask whose fate is unknown may still be carried out; 0: there is none.
     doubt_until: Moment,
 }
 
@@ -174,6 +173,8 @@ pub struct Held {
     stop: Option<String>,
     /// The store sees that the holder's job runs: the hold does not end by the clock, and neither does the belief.
     pinned: bool,
+    /// Until then an ask whose fate is unknown may still be carried out.
+    doubt_until: Moment,
 }
 
 /// What a caller remembers that is done.
@@ -184,11 +185,11 @@ pub struct Leaving {
     retry_at: Moment,
     first_sent: Moment,
     copies: u32,
-    /// The end of the lease that is given up; `None`: the caller never held.
+    /// The end of the lease that is given up, until the caller is told what became of it; `None`: it never held.
     held_until: Option<Moment>,
     /// Until then an ask whose fate is unknown may still be carried out.
     doubt_until: Moment,
-    /// There was one ask and no more: a release that finds something to release shows that it was carried out.
+    /// No more than one ask was ever sent: a release that finds something to release shows that it was carried out.
     one_ask: bool,
     /// By then the store has freed the lock by itself.
     gone_by: Moment,
@@ -220,11 +221,13 @@ pub enum Phase {
     Lost {
         /// The end of the lease, if it is not over yet.
         ends: Moment,
+        /// As with a holder.
+        doubt_until: Moment,
     },
     /// The caller is done; the store has to learn it.
     Leaving(Leaving),
-    /// Over.
-    Ended(End),
+    /// Over; the caller was told how.
+    Ended,
 }
 
 /// One caller and one lock, from the wish to the end. A value: clone it, compare it, print it.
@@ -273,13 +276,13 @@ impl Claim {
             }
             (Phase::Asking { flight, line }, Input::Message(Message::Granted { token, attempt })) => {
                 match line.lease_of(attempt, Some(flight), self.terms.place_ms, now) {
-                    Some(ends) => self.take_over(now, token, ends, out),
+                    Some(ends) => self.take_over(now, token, ends, line.after(flight), out),
                     None => Phase::Asking { flight, line },
                 }
             }
             (Phase::Waiting { line, .. }, Input::Message(Message::Granted { token, attempt })) => {
                 match line.lease_of(attempt, None, self.terms.place_ms, now) {
-                    Some(ends) => self.take_over(now, token, ends, out),
+                    Some(ends) => self.take_over(now, token, ends, line, out),
                     // Another ask, or too little is left of the place: asking shows, and begins the lease anew.
                     None => self.ask(now, line, out),
                 }
@@ -308,9 +311,10 @@ impl Claim {
             (Phase::Waiting { line, .. }, Input::Release) => self.leave_line(now, line, End::Cancelled, out),
 
             // ── holding ─────────────────────────────────────────────────────────────────────────────────────
-            (Phase::Held(held), Input::Tick) if now >= held.valid_until() => {
+            // The clock ends the belief, and nothing that arrives later brings it back.
+            (Phase::Held(held), input) if input != Input::Release && now >= held.valid_until() => {
                 out.push(Output::Tell(Notice::Lost(Lost::Expired)));
-                Phase::Lost { ends: held.ends }
+                Phase::Lost { ends: held.ends, doubt_until: held.doubt_until }
             }
             (Phase::Held(held), Input::Tick) if now >= held.renew_at => self.renew(now, held, out),
             (Phase::Held(held), Input::Tick) if now >= held.warn_at() => Phase::Held(held.at_risk(out)),
@@ -322,7 +326,7 @@ impl Claim {
                     }
                     Outcome::Answered(Reply::NotHeld) => {
                         out.push(Output::Tell(Notice::Lost(Lost::Taken)));
-                        Phase::Lost { ends: held.ends }
+                        Phase::Lost { ends: held.ends, doubt_until: held.doubt_until }
                     }
                     // Without an answer the end of the lease does not move. There is time for two more tries.
                     Outcome::Answered(_) | Outcome::Unknown | Outcome::NotRun | Outcome::Refused => {
@@ -335,51 +339,44 @@ impl Claim {
             (Phase::Held(held), Input::Message(Message::Stop { by })) => {
                 Phase::Held(held.asked_to_stop(by, out))
             }
-            (Phase::Held(held), Input::Pin) if now < held.valid_until() => {
-                Phase::Held(Held { pinned: true, ..held })
-            }
-            (Phase::Held(held), Input::Extend { ttl_ms, guard_ms }) if now < held.valid_until() => {
+            (Phase::Held(held), Input::Pin) => Phase::Held(Held { pinned: true, ..held }),
+            (Phase::Held(held), Input::Extend { ttl_ms, guard_ms }) => {
                 self.terms = Terms { ttl_ms, guard_ms, ..self.terms };
                 self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
-            (Phase::Held(Held { pinned: true, .. }), Input::Release) => {
-                Phase::Leaving(self.leave(now, Some(Moment::NEVER), Moment(0), out))
+            (Phase::Held(Held { pinned: true, doubt_until, .. }), Input::Release) => {
+                Phase::Leaving(self.leave(now, Some(Moment::NEVER), doubt_until, out))
             }
-            (Phase::Held(Held { ends, .. }) | Phase::Lost { ends }, Input::Release) => {
-                Phase::Leaving(self.leave(now, Some(ends), Moment(0), out))
-            }
+            (
+                Phase::Held(Held { ends, doubt_until, .. }) | Phase::Lost { ends, doubt_until },
+                Input::Release,
+            ) => Phase::Leaving(self.leave(now, Some(ends), doubt_until, out)),
 
             // ── leaving ─────────────────────────────────────────────────────────────────────────────────────
             (Phase::Leaving(leaving), Input::Reply { attempt, outcome }) if leaving.awaits(attempt) => {
-                match (outcome, leaving.held_until) {
-                    (Outcome::Answered(Reply::Released), Some(_)) => {
-                        end(End::Released { confirmed: true }, out)
+                match outcome {
+                    Outcome::Answered(reply) => {
+                        let one_ask_ran = leaving.one_ask && reply == Reply::Released;
+                        if let Some(ends) = leaving.held_until {
+                            tell_end(leaving.released(now, ends, &reply), out);
+                        }
+                        if leaving.is_in_doubt() && !one_ask_ran {
+                            // An ask may still be on its way: the release is repeated when it can't be any more.
+                            let retry_at = leaving.doubt_until;
+                            Phase::Leaving(Leaving { flight: None, held_until: None, retry_at, ..leaving })
+                        } else {
+                            Phase::Ended
+                        }
                     }
-                    (Outcome::Answered(_), Some(ends))
-                        if leaving.copies == 1 || leaving.first_sent >= ends =>
-                    {
-                        end(End::NotHeld, out)
-                    }
-                    (Outcome::Answered(_), Some(_)) => end(End::Released { confirmed: false }, out),
-                    (Outcome::Refused, Some(_)) => end(End::ReleaseUnknown { by: leaving.gone_by }, out),
-                    // An ask may still be on its way.
-                    (Outcome::Answered(reply), None)
-                        if now < leaving.doubt_until && !(leaving.one_ask && reply == Reply::Released) =>
-                    {
-                        Phase::Leaving(Leaving { flight: None, retry_at: leaving.doubt_until, ..leaving })
-                    }
-                    (Outcome::Answered(_) | Outcome::Refused, None) => Phase::Ended(End::Cancelled),
-                    (Outcome::Unknown | Outcome::NotRun, _) => {
+                    Outcome::Refused => leaving.give_up(out),
+                    Outcome::Unknown | Outcome::NotRun => {
                         let retry_at = now.plus(self.backoff_ms(leaving.copies));
                         Phase::Leaving(Leaving { flight: None, retry_at, ..leaving })
                     }
                 }
             }
-            (Phase::Leaving(leaving), Input::Tick) if now >= leaving.gone_by => match leaving.held_until {
-                Some(_) => end(End::ReleaseUnknown { by: leaving.gone_by }, out),
-                None => Phase::Ended(End::Cancelled),
-            },
+            (Phase::Leaving(leaving), Input::Tick) if now >= leaving.gone_by => leaving.give_up(out),
             (Phase::Leaving(leaving), Input::Tick) if now >= leaving.retry_at => {
                 let flight = Some(self.send(now, Request::Release { owner: self.owner }, out));
                 let copies = leaving.copies + 1;
@@ -387,7 +384,7 @@ impl Claim {
             }
 
             // ── everything else is late, early or a repetition ──────────────────────────────────────────────
-            (Phase::Idle, Input::Release) => Phase::Ended(End::Cancelled),
+            (Phase::Idle, Input::Release) => Phase::Ended,
             (phase, _) => phase,
         };
     }
@@ -395,7 +392,7 @@ impl Claim {
     /// When to feed [`Input::Tick`]. A function of the phase, so no timer can be forgotten or go stale.
     pub fn deadline(&self) -> Option<Moment> {
         let at = match &self.phase {
-            Phase::Idle | Phase::Lost { .. } | Phase::Ended(_) => Moment::NEVER,
+            Phase::Idle | Phase::Lost { .. } | Phase::Ended => Moment::NEVER,
             Phase::Asking { flight, line } => line.gives_up_asking_at(*flight),
             Phase::Waiting { ask_at, line } => line.give_up_at.min(*ask_at),
             Phase::Held(held) => held.valid_until().min(held.warn_at()).min(held.renew_at),
@@ -418,6 +415,17 @@ impl Claim {
             Phase::Held(held) => Some(held.valid_until()),
             _ => None,
         }
+    }
+
+    /// The send whose outcome this claim waits for. At most one at any time.
+    pub fn awaits(&self) -> Option<Attempt> {
+        let flight = match &self.phase {
+            Phase::Asking { flight, .. } => Some(*flight),
+            Phase::Held(held) => held.flight,
+            Phase::Leaving(leaving) => leaving.flight,
+            _ => None,
+        };
+        flight.map(|flight| flight.attempt)
     }
 
     /// Asserts what must be true after every step.
@@ -460,7 +468,7 @@ impl Claim {
                 let margin_ms = margin_ms(self.terms.ttl_ms);
                 if now >= ends.minus(margin_ms) {
                     // The answer took as long as the lease. The hold is ours: ask again and begin it anew.
-                    return self.ask(now, line, out);
+                    return self.ask(now, Line { place: Some(flight), ..line }, out);
                 }
                 out.push(Output::Tell(Notice::Granted { token }));
                 let renew_at = self.renew_at(flight.sent);
@@ -473,6 +481,7 @@ impl Claim {
                     warned: false,
                     stop: None,
                     pinned: false,
+                    doubt_until: line.doubt_until,
                 })
             }
             Outcome::Answered(Reply::Queued { head, standing }) => {
@@ -511,7 +520,14 @@ impl Claim {
     }
 
     /// The lock was handed over. The rest of the place is the lease, until the renewal that leaves now sets it right.
-    fn take_over(&mut self, now: Moment, token: Token, ends: Moment, out: &mut Vec<Output>) -> Phase {
+    fn take_over(
+        &mut self,
+        now: Moment,
+        token: Token,
+        ends: Moment,
+        line: Line,
+        out: &mut Vec<Output>,
+    ) -> Phase {
         out.push(Output::Tell(Notice::Granted { token }));
         let margin_ms = margin_ms(self.terms.ttl_ms);
         let held = Held {
@@ -523,6 +539,7 @@ impl Claim {
             warned: false,
             stop: None,
             pinned: false,
+            doubt_until: line.doubt_until,
         };
         self.renew(now, held, out)
     }
@@ -556,12 +573,12 @@ impl Claim {
     }
 
     fn leave_line(&mut self, now: Moment, line: Line, end: End, out: &mut Vec<Output>) -> Phase {
-        out.push(Output::Tell(Notice::Ended(end.clone())));
-        if line.place.is_none() && line.doubt_until <= now {
-            return Phase::Ended(end);
+        tell_end(end, out);
+        if line.has_left_nothing() {
+            return Phase::Ended;
         }
+        let one_ask = self.last_attempt == Attempt(1);
         let leaving = self.leave(now, None, line.doubt_until, out);
-        let one_ask = line.place.is_none() && line.doubts == 1;
         Phase::Leaving(Leaving { one_ask, ..leaving })
     }
 
@@ -574,7 +591,7 @@ impl Claim {
     ) -> Leaving {
         let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
         let flight = self.send(now, Request::Release { owner: self.owner }, out);
-        let gone_by = now.max(doubt_until).plus(ttl_ms.max(place_ms)).plus(guard_ms);
+        let gone_by = over_by(now.max(doubt_until), ttl_ms.max(place_ms) + guard_ms);
         Leaving {
             flight: Some(flight),
             retry_at: Moment::NEVER,
@@ -649,9 +666,8 @@ fn in_step(at: Moment, span_ms: u64) -> Moment {
     Moment(at.0 - at.0 % (span_ms / 100).max(1))
 }
 
-fn end(end: End, out: &mut Vec<Output>) -> Phase {
-    out.push(Output::Tell(Notice::Ended(end.clone())));
-    Phase::Ended(end)
+fn tell_end(end: End, out: &mut Vec<Output>) {
+    out.push(Output::Tell(Notice::Ended(end)));
 }
 
 impl Held {
@@ -693,6 +709,32 @@ impl Leaving {
         self.flight.is_some_and(|flight| flight.attempt == attempt)
     }
 
+    /// What a holder is told when its release was answered. The alarm is for a lease that was over when the first copy
+    /// left, and for a store that does not know of the hold although the lease still runs: it has lost it. In all
+    /// other cases the belief had ended before anybody else could hold.
+    fn released(&self, now: Moment, ends: Moment, reply: &Reply) -> End {
+        match reply {
+            Reply::Released => End::Released { confirmed: true },
+            // Its job kept the hold until it was done.
+            _ if ends == Moment::NEVER => End::Released { confirmed: false },
+            _ if self.first_sent >= ends || (self.copies == 1 && now < ends) => End::NotHeld,
+            _ => End::Released { confirmed: false },
+        }
+    }
+
+    /// The copy that is under way left while an ask could still be carried out after it.
+    fn is_in_doubt(&self) -> bool {
+        self.flight.is_some_and(|flight| flight.sent < self.doubt_until)
+    }
+
+    /// No more copies of the release: the hold ends by itself.
+    fn give_up(self, out: &mut Vec<Output>) -> Phase {
+        if self.held_until.is_some() {
+            tell_end(End::ReleaseUnknown { by: self.gone_by }, out);
+        }
+        Phase::Ended
+    }
+
     /// By then the store has freed the lock by itself.
     pub fn gone_by(&self) -> Moment {
         self.gone_by
@@ -708,7 +750,6 @@ impl Line {
             standing: None,
             failures: 0,
             failing_since: Moment(0),
-            doubts: 0,
             doubt_until: Moment(0),
         }
     }
@@ -727,10 +768,14 @@ impl Line {
         if unanswered { self.give_up_at.max(flight.sent.plus(FIRST_ANSWER_MS)) } else { self.give_up_at }
     }
 
+    /// No ask got a place, and none has an unknown fate: it may have run and left a hold.
+    fn has_left_nothing(&self) -> bool {
+        self.place.is_none() && self.doubt_until == Moment(0)
+    }
+
     /// The line after an ask whose fate is unknown.
     fn after(self, flight: Flight) -> Self {
-        let doubt_until = self.doubt_until.max(flight.sent.plus(ASK_WINDOW_MS));
-        Self { doubts: self.doubts + 1, doubt_until, ..self }
+        Self { doubt_until: self.doubt_until.max(flight.sent.plus(DOUBT_MS)), ..self }
     }
 
     /// The end of the lease that a hand-over naming `attempt` brings; `None` if that is not an ask that refreshed

@@ -21,12 +21,24 @@ pub const PLACE_MS: u64 = 30_000;
 /// How late an ask may still be carried out by the store. A copy that was stuck somewhere for longer does nothing.
 pub const ASK_WINDOW_MS: u64 = 5_000;
 
+/// How long a caller reckons with an ask whose fate it does not know: [`ASK_WINDOW_MS`] by the store's clock, which an
+/// engine knows from the last answer only, and a second for what the clocks have drifted apart since then.
+pub const DOUBT_MS: u64 = ASK_WINDOW_MS + 1_000;
+
 /// `D = t0 + ttl * (1 - rho) - delta`: the end of a lease of `ttl_ms` that was asked for at `sent`, read before the
 /// first byte left. The store began to count later, so its key outlives this moment if rates differ by less than rho.
 #[must_use]
 pub const fn lease_end(sent: Moment, ttl_ms: u64) -> Moment {
     let drift_ms = ttl_ms.saturating_mul(RATE_ERROR_PER_MILLE).div_ceil(1000);
     sent.plus(ttl_ms.saturating_sub(drift_ms)).minus(ROUNDING_MS)
+}
+
+/// When a hold is over by itself that the store keeps for `keep_ms` and granted by `asked` at the latest: `keep_ms` on a
+/// clock that is slower than the caller's by as much as rates may differ, and the last millisecond of it.
+#[must_use]
+pub const fn over_by(asked: Moment, keep_ms: u64) -> Moment {
+    let drift_ms = keep_ms.saturating_mul(RATE_ERROR_PER_MILLE).div_ceil(1000);
+    asked.plus(keep_ms).plus(drift_ms).plus(ROUNDING_MS)
 }
 
 /// How long before a lease's end its holder stops: `clamp(ttl / 20, 20 ms, 1 s)`. `lost` is told then.

@@ -357,7 +357,7 @@ impl Table {
         }
         entry.show(now, &notices);
         let deadline = entry.claim.deadline();
-        let over = matches!(entry.claim.phase(), Phase::Ended(_));
+        let over = matches!(entry.claim.phase(), Phase::Ended);
         if deadline != entry.deadline {
             if let Some(at) = entry.deadline {
                 self.deadlines.remove(&(at, serial));

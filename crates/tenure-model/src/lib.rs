@@ -1,0 +1,35 @@
+//! Every interleaving of Tenure's protocol, checked from the code that runs.
+//!
+//! ```text
+//!   Scope ──▶ World ──▶ possible actions ──▶ World::act ──▶ Promises kept? Facts reached?
+//!   (which callers,     (the Claims and      (the only
+//!    faults, times)      Ledger of             transition)
+//!                        tenure-core)
+//! ```
+//!
+//! - [`World`]: callers, a store, letters under way, clocks. [`World::act`] is the only transition.
+//! - [`Scope`]: a small world and what may happen in it; [`scopes`] is the list that is checked.
+//! - [`promises`]: what must never happen, one file each, with the words of the promise.
+//! - [`check`]: tries everything that can happen in a scope.
+//! - [`walk`]: takes one way after another through scopes that are too large for that.
+//! - [`story`]: tells any way through a world in words, and replays what was told.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod diagram;
+pub mod facts;
+pub mod matrix;
+pub mod promises;
+pub mod protocol;
+pub mod recovery;
+pub mod report;
+pub mod scope;
+pub mod scopes;
+#[cfg(seeded_bugs)]
+pub mod seeded;
+pub mod story;
+pub mod walk;
+pub mod world;
+
+pub use scope::Scope;
+pub use world::{Action, Happened, World};
