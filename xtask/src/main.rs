@@ -104,7 +104,10 @@ fn check(rest: &[&str]) -> Result<()> {
     model(rest)?;
     // Whoever asks for something particular gets that alone.
     match rest {
-        [] | ["--deep"] => bugs(&[]),
+        [] | ["--deep"] => {
+            model(&["--walks", "200000"])?;
+            bugs(&[])
+        }
         ["--list"] => bugs(rest),
         _ => Ok(()),
     }

@@ -12,7 +12,7 @@ fn scope(name: &str) -> &'static Scope {
 
 #[test]
 fn the_smallest_scopes_are_as_they_are_written_down() {
-    for name in ["late-asks", "crash-of-three"] {
+    for name in ["late-asks", "crash-of-three", "crash"] {
         let scope = scope(name);
         let found = check::exhaust(scope, scope.size, 2);
         assert!(found.counterexample.is_none(), "{name}: {:?}", found.counterexample);
@@ -33,7 +33,7 @@ fn one_thread_or_two_make_no_difference() {
 #[test]
 fn random_walks_break_nothing() {
     let (mut reached, mut grants) = (0, 0);
-    for seed in 0..3_000 {
+    for seed in 0..1_000 {
         let walked = walk::walk(seed);
         if let Some(broken) = &walked.counterexample {
             panic!("seed {seed}: {}\n{}", broken.what, story::tell(&walked.scope, &broken.actions));
@@ -41,7 +41,7 @@ fn random_walks_break_nothing() {
         reached |= walked.reached;
         grants += walked.grants;
     }
-    assert!(grants > 3_000, "{grants} grants are too few to prove anything");
+    assert!(grants > 1_000, "{grants} grants are too few to prove anything");
     let facts = Fact::ALL.iter().filter(|fact| reached & fact.bit() != 0).count();
     assert!(facts >= 25, "only {facts} kinds of facts were reached");
 }
@@ -67,7 +67,7 @@ fn an_expected_weakness_is_found_and_told() {
 #[test]
 fn any_way_can_be_told_and_replayed() {
     for scope in [scope("late-letters"), scope("doubled-requests"), scope("lost-letters")] {
-        for seed in 0..200 {
+        for seed in 0..60 {
             let actions = walk::stroll(scope, seed, 40);
             let told = story::tell(scope, &actions);
             let by_world: Vec<String> = story::lines(scope, &actions)
