@@ -39,14 +39,13 @@ pub struct Counterexample {
 
 /// Visits every state of a scope. Ends early only when a promise of the scope is broken.
 pub fn exhaust(scope: &'static Scope, size: Size, threads: usize) -> Found {
-    let search = Search::new(scope, size, scope.promises.to_vec(), true);
+    let promises = scope.promises();
+    let search = Search::new(scope, size, promises.clone(), true);
     let (reached, broken) = (search.reached.clone(), search.broken.clone());
     let checker =
         search.checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
-    let counterexample = checker
-        .discoveries()
-        .remove(KEPT)
-        .and_then(|path| retrace(scope, scope.promises, &path.into_actions()));
+    let counterexample =
+        checker.discoveries().remove(KEPT).and_then(|path| retrace(scope, &promises, &path.into_actions()));
     let broken = broken.load(Relaxed);
     Found {
         states: checker.unique_state_count(),

@@ -10,9 +10,12 @@
 //! - [`World`]: callers, a store, letters under way, clocks. [`World::act`] is the only transition.
 //! - [`Scope`]: a small world and what may happen in it; [`scopes`] is the list that is checked.
 //! - [`promises`]: what must never happen, one file each, with the words of the promise.
+//! - [`recovery`]: how a world goes on when the faults stop; promises about "at last" are judged by it.
+//! - [`facts`]: what must be seen to happen somewhere in a scope, so that the promises mean something there.
 //! - [`check`]: tries everything that can happen in a scope.
-//! - [`walk`]: takes one way after another through scopes that are too large for that.
-//! - [`story`]: tells any way through a world in words, and replays what was told.
+//! - [`walk`]: takes one way after another at random, through worlds that are too large for that.
+//! - [`story`] and [`diagram`]: any way through a world, in words that can be replayed, and drawn.
+//! - [`protocol`]: the code under check.
 #![forbid(unsafe_code)]
 
 pub mod check;

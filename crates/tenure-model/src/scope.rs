@@ -35,9 +35,8 @@ pub struct Scope {
     pub store_steps: &'static [i64],
     /// The lease that a caller may ask for with an extension.
     pub extend_ms: u64,
-    /// What is promised under these faults.
-    pub promises: &'static [Promise],
     /// What these faults break by nature: the checker must find it broken, and the shortest way there has so many steps.
+    /// Every other promise is kept.
     pub broken: &'static [(Promise, usize)],
     /// What must be seen to happen.
     pub reaches: &'static [&'static [Fact]],
@@ -56,6 +55,12 @@ pub struct Size {
 pub const BEGIN_MS: u64 = 100_000;
 
 impl Scope {
+    /// What is promised under these faults.
+    pub fn promises(&self) -> Vec<Promise> {
+        let broken = |promise: &Promise| self.broken.iter().any(|(known, _)| known == promise);
+        Promise::ALL.into_iter().filter(|promise| !broken(promise)).collect()
+    }
+
     /// The world before anything has happened.
     pub fn world(&self) -> World {
         World::new(BEGIN_MS, &self.callers)

@@ -26,24 +26,10 @@ const PATIENT: Terms = Terms { wait_ms: Some(150), ..LOCK };
 /// which a hold still stands.
 const DRIFT_MS: i64 = 3 + 2 + 1;
 
-/// What is promised where the store does not keep what it has answered.
-const TO_EACH_ITS_OWN: &[Promise] =
-    &[Promise::TokensRise, Promise::ToldByDeadline, Promise::NoResurrection, Promise::Progress];
-
-/// What is promised where a request may be carried out twice: the answer to the second copy of a release does not say that
-/// the first one released, and a renewal that comes again after it was answered is nobody's any more.
-pub const WITH_DOUBLES: &[Promise] = &[
-    Promise::OneHolder,
-    Promise::TokensRise,
-    Promise::ToldFirst,
-    Promise::ToldByDeadline,
-    Promise::NoResurrection,
-    Promise::OwnerOnly,
-    Promise::FirstCome,
-    Promise::HandOverIsAHold,
-    Promise::Progress,
-    Promise::StoreBounded,
-];
+/// The answer to the second copy of a release does not say that the first one released, and the second copy of an ask
+/// that was answered may take a place for nobody.
+pub const BROKEN_BY_DOUBLES: &[(Promise, usize)] =
+    &[(Promise::NoFalseAlarm, 7), (Promise::NothingLeft, 5), (Promise::DeadWaiters, 11)];
 
 /// The lock goes from hand to hand.
 const HANDED_OVER: &[Fact] =
@@ -79,7 +65,6 @@ pub const BASE: Scope = Scope {
     drifts: &[],
     store_steps: &[],
     extend_ms: 0,
-    promises: &Promise::ALL,
     broken: &[],
     reaches: EVERYTHING_LATE,
 };
@@ -200,10 +185,10 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "doubled-requests",
         about: "a request is carried out twice, or an answer arrives twice",
-        size: lasts(400, 712_661),
+        callers: Cow::Borrowed(&[IN_NO_HURRY, IN_NO_HURRY]),
+        size: lasts(400, 371_936),
         chances: Cow::Borrowed(&[(Chance::Repeat, 1)]),
-        promises: WITH_DOUBLES,
-        broken: &[(Promise::NoFalseAlarm, 7)],
+        broken: BROKEN_BY_DOUBLES,
         ..BASE
     },
     Scope {
@@ -303,16 +288,6 @@ pub static ALL: &[Scope] = &[
         size: lasts(400, 1_635_570),
         chances: Cow::Borrowed(&[(Chance::Drift, 1)]),
         drifts: &[-DRIFT_MS - 1],
-        promises: &[
-            Promise::OneHolder,
-            Promise::TokensRise,
-            Promise::ToldByDeadline,
-            Promise::NoResurrection,
-            Promise::OwnerOnly,
-            Promise::FirstCome,
-            Promise::Progress,
-            Promise::StoreBounded,
-        ],
         broken: &[(Promise::ToldFirst, 10), (Promise::NoFalseAlarm, 10)],
         ..BASE
     },
@@ -332,7 +307,6 @@ pub static ALL: &[Scope] = &[
         callers: Cow::Borrowed(&[GUARDED, GUARDED]),
         chances: Cow::Borrowed(&[(Chance::StoreClock, 1)]),
         store_steps: &[450],
-        promises: TO_EACH_ITS_OWN,
         broken: &[
             (Promise::OneHolder, 7),
             (Promise::ToldFirst, 6),
@@ -355,7 +329,6 @@ pub static ALL: &[Scope] = &[
         about: "the store forgets everything",
         size: lasts(400, 720_904),
         chances: Cow::Borrowed(&[(Chance::Forget, 1)]),
-        promises: TO_EACH_ITS_OWN,
         broken: &[
             (Promise::OneHolder, 7),
             (Promise::ToldFirst, 6),
@@ -371,7 +344,6 @@ pub static ALL: &[Scope] = &[
         size: lasts(400, 3_105_874),
         chances: Cow::Borrowed(&[(Chance::Forget, 1), (Chance::StoreClock, 1)]),
         store_steps: &[-450],
-        promises: &[Promise::ToldByDeadline, Promise::NoResurrection],
         broken: &[
             (Promise::OneHolder, 7),
             (Promise::TokensRise, 6),

@@ -51,6 +51,7 @@ pub fn walk(seed: u64) -> Walked {
     let scope = some_scope(&mut dice);
     let last = BEGIN_MS + scope.size.lasts_ms;
     let (mut world, mut taken, mut actions) = (scope.world(), Vec::new(), Vec::new());
+    let promises = scope.promises();
     let (mut reached, mut grants, mut broken) = (0, 0, false);
     while taken.len() < STEPS && !broken {
         actions.clear();
@@ -62,11 +63,11 @@ pub fn walk(seed: u64) -> Walked {
         let facts = facts::of(&step);
         reached |= facts;
         grants += usize::from(world.past.highest > before.past.highest);
-        broken = scope.promises.iter().any(|promise| promise.judge_step(&step).is_err());
+        broken = promises.iter().any(|promise| promise.judge_step(&step).is_err());
         taken.push(action);
     }
     let recovery = recover(&world);
-    broken |= scope.promises.iter().any(|promise| promise.judge_recovery(&recovery).is_err());
+    broken |= promises.iter().any(|promise| promise.judge_recovery(&recovery).is_err());
     let counterexample = broken.then(|| shorten(&scope, taken)).flatten();
     Walked { scope, reached, grants, counterexample }
 }
@@ -104,7 +105,6 @@ fn some_scope(dice: &mut Dice) -> Scope {
         (dice.below(3) == 0).then_some((kind, most))
     });
     let mut chances: Vec<_> = chances.collect();
-    // Who answers twice can raise a false alarm; see the scope of that name.
     let doubled = dice.below(6) == 0;
     if doubled {
         chances.push((Chance::Repeat, 3));
@@ -115,7 +115,7 @@ fn some_scope(dice: &mut Dice) -> Scope {
         about: "at random",
         callers: Cow::Owned(callers),
         chances: Cow::Owned(chances),
-        promises: if doubled { scopes::WITH_DOUBLES } else { &Promise::ALL },
+        broken: if doubled { scopes::BROKEN_BY_DOUBLES } else { &[] },
         size: crate::scope::Size { lasts_ms: 20_000, states: 0 },
         grid_ms: dice.between(30, 500),
         timers: true,
@@ -184,15 +184,15 @@ fn broken_by(scope: &Scope, actions: &[Action]) -> Option<Counterexample> {
     if !possible {
         return None;
     }
-    let steps: Vec<Promise> =
-        scope.promises.iter().copied().filter(|promise| !promise.needs_recovery()).collect();
+    let promises = scope.promises();
+    let steps: Vec<Promise> = promises.iter().copied().filter(|promise| !promise.needs_recovery()).collect();
     retrace(scope, &steps, actions).or_else(|| {
         let mut world = scope.world();
         for action in actions {
             world.act(action);
         }
         let recovery = recover(&world);
-        scope.promises.iter().find_map(|promise| {
+        promises.iter().find_map(|promise| {
             let what = promise.judge_recovery(&recovery).err()?;
             Some(Counterexample { promise: *promise, what, actions: actions.to_vec() })
         })
