@@ -235,6 +235,8 @@ pub enum Phase {
 pub struct Claim {
     owner: Owner,
     terms: Terms,
+    /// The longest that the store keeps anything that was ever asked for: no later request shortens it.
+    keep_ms: u64,
     phase: Phase,
     last_attempt: Attempt,
 }
@@ -242,7 +244,8 @@ pub struct Claim {
 impl Claim {
     /// A claim that has not asked yet. `owner` must be fresh.
     pub fn new(owner: Owner, terms: Terms) -> Self {
-        Self { owner, terms, phase: Phase::Idle, last_attempt: Attempt(0) }
+        let keep_ms = terms.ttl_ms.max(terms.place_ms) + terms.guard_ms;
+        Self { owner, terms, keep_ms, phase: Phase::Idle, last_attempt: Attempt(0) }
     }
 
     /// Who claims.
@@ -342,6 +345,7 @@ impl Claim {
             (Phase::Held(held), Input::Pin) => Phase::Held(Held { pinned: true, ..held }),
             (Phase::Held(held), Input::Extend { ttl_ms, guard_ms }) => {
                 self.terms = Terms { ttl_ms, guard_ms, ..self.terms };
+                self.keep_ms = self.keep_ms.max(ttl_ms + guard_ms);
                 self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
@@ -445,6 +449,10 @@ impl Claim {
             }
             Phase::Leaving(leaving) => {
                 assert!(leaving.copies > 0, "who leaves has said so");
+                assert!(
+                    leaving.flight.is_none() || leaving.retry_at == Moment::NEVER,
+                    "one release at a time"
+                );
                 leaving.flight
             }
             _ => None,
@@ -589,9 +597,8 @@ impl Claim {
         doubt_until: Moment,
         out: &mut Vec<Output>,
     ) -> Leaving {
-        let Terms { ttl_ms, guard_ms, place_ms, .. } = self.terms;
         let flight = self.send(now, Request::Release { owner: self.owner }, out);
-        let gone_by = over_by(now.max(doubt_until), ttl_ms.max(place_ms) + guard_ms);
+        let gone_by = over_by(now.max(doubt_until), self.keep_ms);
         Leaving {
             flight: Some(flight),
             retry_at: Moment::NEVER,

@@ -245,6 +245,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "shorter",
         about: "a lease is cut to a shorter one",
+        callers: Cow::Borrowed(&[TRY, LOCK]),
         size: lasts(400, 1_121_428),
         chances: Cow::Borrowed(&[(Chance::Extend, 1)]),
         extend_ms: 120,

@@ -127,6 +127,8 @@ pub struct PastOf {
     pub belief: Belief,
     /// It held when it said that it was done.
     pub left_in_time: bool,
+    /// A renewal of its own was carried out after it had said that it was done.
+    pub renewed_late: bool,
     /// It was told that nobody knows whether its release arrived, or the store refused the release: what it holds has to
     /// run out.
     pub unreleased: bool,
@@ -480,12 +482,14 @@ impl World {
     fn note(&mut self, ran: &Ran, sent: Option<Moment>, told: &[(usize, Message)]) {
         let store_clock = self.store_clock();
         let last_turn = self.past.callers.iter().filter_map(|past| past.place).map(|place| place.turn).max();
+        let leaving = matches!(self.callers[ran.caller].claim.phase(), Phase::Leaving(_));
         let past = &mut self.past.callers[ran.caller];
         match (&ran.request, &ran.reply, sent) {
             (Request::Ask { ttl_ms, .. }, Reply::Granted { .. }, Some(sent))
             | (Request::Renew { ttl_ms, .. }, Reply::Renewed, Some(sent)) => {
                 past.backed_until = past.backed_until.max(lease_end(sent, *ttl_ms));
                 past.place = None;
+                past.renewed_late |= leaving && ran.reply == Reply::Renewed;
             }
             (Request::Ask { place_ms, .. }, Reply::Queued { .. }, Some(sent)) => {
                 let until = store_clock.plus(*place_ms);
