@@ -13,6 +13,8 @@ cargo xtask COMMAND
 
   test              everything that must hold: format, lints, tests, docs (the README's test command)
   agree [N] [SEED]  N random requests to the Redis scripts and to the ledger, which must answer alike [1000000]
+  simulate [N] [SEED]
+                    N histories of the library on paused time, from SEED on; one alone is told in full [1000000]
   bench [PART]      what a lock costs beside plain SET NX PX: all, or one of
                     pair, server, embedded, handover, waiting, renewals
 ";
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["test"] => test(),
         ["agree", ref rest @ ..] if rest.len() <= 2 => agree(rest),
+        ["simulate", ref rest @ ..] if rest.len() <= 2 => simulate(rest),
         ["bench", ref rest @ ..] => bench(rest),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
@@ -80,6 +83,15 @@ fn agree(rest: &[&str]) -> Result<()> {
     }
     let words = ["test", "--release", "-p", "tenure-conformance", "--test", "agrees", "--", "--nocapture"];
     cargo("scripts and ledger", &words, &vars)
+}
+
+fn simulate(rest: &[&str]) -> Result<()> {
+    let mut vars = vec![("TENURE_SIM_SEEDS", *rest.first().unwrap_or(&"1000000"))];
+    if let Some(seed) = rest.get(1) {
+        vars.push(("TENURE_SIM_SEED", seed));
+    }
+    let test = ["--test", "simulation", "the_library_keeps_its_promises", "--", "--nocapture"];
+    cargo("simulation", &[&["test", "--release", "-p", "tenure-simulation"], &test[..]].concat(), &vars)
 }
 
 fn bench(rest: &[&str]) -> Result<()> {
