@@ -76,7 +76,11 @@ impl Task {
                 Deed::Rest => {}
             }
             // Not everything at once: a task that never rests would keep time from passing.
-            pause(self.draw(|random| if random.chance(30) { random.below(600) } else { 1 })).await;
+            let rest = |random: &mut Random| {
+                let most = random.pick(&[1, 20, 200, 600]);
+                random.within(1, most)
+            };
+            pause(self.draw(rest)).await;
         }
     }
 
