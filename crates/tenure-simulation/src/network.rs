@@ -100,9 +100,18 @@ impl World {
             return Route::Fault { after_ms: 0, kind: FaultKind::Unknown };
         }
         let cut = member.cut_until_ms > now_ms;
+        for (_, request) in calls {
+            self.oracle.sends(request);
+        }
         let releasing = calls.iter().filter(|(_, request)| Verb::of(request) == Verb::Release);
         let releasing: Vec<HolderId> = releasing.filter_map(|(_, request)| holder_of(request)).collect();
         self.oracle.releasing.extend(&releasing);
+        if self.is_traced() {
+            for holder in &releasing {
+                let who = self.short(*holder);
+                self.note(format_args!("{who} sends a release"));
+            }
+        }
         let (mut there_ms, mut back_ms) = (self.trip_ms(), self.trip_ms());
         let (mut lose_from, mut lose_reply) = (calls.len(), false);
         if cut {
@@ -188,7 +197,11 @@ impl World {
         let reply = self.at_store(&name, |store, eyes| store.apply(now_ms, &request, eyes));
         if self.is_traced() {
             let who = holder_of(&request).map(|holder| self.short(holder)).unwrap_or_default();
-            let what = format!("{:?}", Verb::of(&request)).to_lowercase();
+            let what = match &request {
+                Request::Ask { ttl_ms, .. } => format!("ask for {ttl_ms} ms"),
+                Request::Renew { ttl_ms, .. } => format!("renewal for {ttl_ms} ms"),
+                other => format!("{:?}", Verb::of(other)).to_lowercase(),
+            };
             self.note(format_args!("{name}: {what} of {who}: {reply:?}"));
         }
         self.judge(&name, &request, &reply, before);

@@ -63,10 +63,24 @@ pub(crate) struct Oracle {
     /// Who has sent a release at least once, and who was refused one: it sends no more, and what it had ends by itself.
     pub(crate) releasing: BTreeSet<HolderId>,
     pub(crate) refused: BTreeSet<HolderId>,
+    /// The longest lease that a holder has asked for, and who asked for a shorter one later.
+    longest_ms: BTreeMap<HolderId, u64>,
+    shortened: BTreeSet<HolderId>,
     pub(crate) failure: Option<(Rule, String)>,
 }
 
 impl Oracle {
+    /// A request leaves.
+    pub(crate) fn sends(&mut self, request: &Request) {
+        if let Request::Ask { owner, ttl_ms, .. } | Request::Renew { owner, ttl_ms, .. } = request {
+            let longest_ms = self.longest_ms.entry(owner.holder).or_default();
+            *longest_ms = (*longest_ms).max(*ttl_ms);
+            if ttl_ms < longest_ms {
+                self.shortened.insert(owner.holder);
+            }
+        }
+    }
+
     /// The store has ended a hold without being asked to.
     fn has_lost(&self, holder: HolderId) -> bool {
         self.ran_out.contains(&holder) || self.forgotten.contains(&holder)
@@ -279,8 +293,11 @@ impl World {
             // A known flaw of the claim: when it gives up after the time in which its ask may come, which takes a
             // process that was stopped meanwhile, it does not give back what that ask has brought in time.
             let overslept = member.clock.was_stopped() && !self.oracle.releasing.contains(holder);
+            // Another one: when it has made its lease shorter, it gives up with its release when the shorter one is over,
+            // and the store still keeps the longer one.
+            let shortened = self.oracle.shortened.contains(holder);
             let ghost = self.oracle.ghosts.contains(holder) || self.oracle.refused.contains(holder);
-            member.alive && !ghost && !overslept
+            member.alive && !ghost && !overslept && !shortened
         });
         if let Some((name, holder, what)) = left {
             let what = format!("{name}: {what} of {} is left behind", self.short(holder));
