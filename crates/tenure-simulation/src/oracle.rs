@@ -57,8 +57,8 @@ pub(crate) struct Oracle {
     released: BTreeSet<HolderId>,
     /// A known flaw of the claim: an ask of unknown fate may come until its window is over, and bring a hold or a place
     /// for nobody, which ends by itself. The claim does not wait for that with the end of its release if it held in the
-    /// end, nor if its process was stopped for so long that it sees the answer to a release when the window is over
-    /// although it was sent before.
+    /// end; nor if its process was stopped for so long that it sees the answer to a release when the window is over
+    /// although it was sent before; and by a clock that is faster than the store's it waits too short a time.
     ghosts: BTreeSet<HolderId>,
     /// Who has sent a release at least once, and who was refused one: it sends no more, and what it had ends by itself.
     pub(crate) releasing: BTreeSet<HolderId>,
@@ -111,7 +111,7 @@ impl World {
                 let overslept =
                     self.member(owner.holder.process).is_some_and(|me| self.members[me].clock.was_stopped());
                 let late = self.oracle.released.contains(&owner.holder)
-                    && (overslept || self.oracle.granted.contains_key(&owner.holder));
+                    && (overslept || self.swarm.drift || self.oracle.granted.contains_key(&owner.holder));
                 if late && matches!(reply, Reply::Granted { .. } | Reply::Queued { .. }) {
                     self.oracle.ghosts.insert(owner.holder);
                 }
