@@ -1,6 +1,9 @@
 //! The project's own commands: `cargo xtask`.
 #![forbid(unsafe_code)]
 
+mod check;
+mod fuzz;
+
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -17,6 +20,11 @@ cargo xtask COMMAND
         --list      scopes, promises and bugs; --bug NAME, SCOPE --weakness PROMISE: its shortest counterexample
         --walks N   so many walks at random through worlds too large to be searched
   agree [N] [SEED]  N random requests to the Redis scripts and to the ledger, which must answer alike [1000000]
+  simulate [N] [SEED]
+                    N histories of the library on paused time, from SEED on; one alone is told in full [1000000]
+  fuzz TARGET [SECONDS]
+                    one of names, redis_urls, replies, messages, file_urls, records, guided by coverage [60]
+  mutants           changes the core in every small way and sees whether a test notices (an hour)
   bench [PART]      what a lock costs beside plain SET NX PX: all, or one of
                     pair, server, embedded, handover, waiting, renewals
 ";
@@ -26,8 +34,12 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["test"] => test(),
-        ["check", ref rest @ ..] => check(rest),
+        ["check", ref rest @ ..] => check::check(rest),
+        ["mutants"] => mutants(),
         ["agree", ref rest @ ..] if rest.len() <= 2 => agree(rest),
+        ["simulate", ref rest @ ..] if rest.len() <= 2 => simulate(rest),
+        ["fuzz", target] => fuzz::fuzz(target, "60"),
+        ["fuzz", target, seconds] => fuzz::fuzz(target, seconds),
         ["bench", ref rest @ ..] => bench(rest),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
@@ -62,7 +74,7 @@ fn test() -> Result<()> {
         &[("RUSTDOCFLAGS", "-D warnings")],
     )?;
     cargo("tests", &["test", "--workspace", "--all-features"], &[])?;
-    check(&[])?;
+    check::check(&[])?;
     // Other servers, so that Tenure can say that it works with them.
     for server in env::split_paths(&env::var_os("TENURE_TEST_SERVERS").unwrap_or_default()) {
         let server = server.to_str().context("TENURE_TEST_SERVERS is not UTF-8")?.to_owned();
@@ -88,69 +100,24 @@ fn agree(rest: &[&str]) -> Result<()> {
     cargo("scripts and ledger", &words, &vars)
 }
 
-/// Two programs: the model over the core itself, and over the copy of it in which bugs can be switched on.
-const MODEL: [&str; 5] = ["run", "--release", "-q", "-p", "tenure-model"];
-const BUGS: [&str; 5] = ["run", "--release", "-q", "-p", "tenure-seeded-bugs"];
-
-fn check(rest: &[&str]) -> Result<()> {
-    let model = |words: &[&str]| cargo("scopes", &[&MODEL[..], &["--"], words].concat(), &[]);
-    let bugs = |words: &[&str]| cargo("seeded bugs", &[&BUGS[..], &["--"], words].concat(), &[]);
-    if rest.contains(&"--bug") {
-        return bugs(rest);
+/// Changes the core in every small way, one at a time, and sees whether a test notices. `.cargo/mutants.toml` says what
+/// is changed and which tests are asked.
+fn mutants() -> Result<()> {
+    if !env::home_dir().is_some_and(|home| home.join(".cargo/bin/cargo-mutants").is_file())
+        && !found("cargo-mutants")
+    {
+        bail!("cargo-mutants is missing; run `cargo install --locked cargo-mutants`");
     }
-    if rest.contains(&"--write") {
-        return write_deep();
-    }
-    model(rest)?;
-    // Whoever asks for something particular gets that alone.
-    match rest {
-        [] | ["--deep"] => {
-            model(&["--walks", "200000"])?;
-            bugs(&[])
-        }
-        ["--list"] => bugs(rest),
-        _ => Ok(()),
-    }
+    cargo("mutants", &["mutants", "-p", "tenure-core", "--jobs", "2"], &[])
 }
 
-/// Keeps the result of the deep run, with what it was run on.
-fn write_deep() -> Result<()> {
-    let said = |program: &str, words: &[&str]| -> Result<String> {
-        let output =
-            Command::new(program).args(words).output().with_context(|| format!("{program} is missing"))?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let run = |program: [&str; 5], words: &[&str]| -> Result<String> {
-        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(program)
-            .arg("--")
-            .args(words)
-            .stderr(std::process::Stdio::inherit())
-            .output()
-            .context("cargo could not be started")?;
-        if !output.status.success() {
-            bail!("not everything holds; nothing was written");
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let scopes = run(MODEL, &["--deep", "--markdown"])?;
-    let bugs = run(BUGS, &["--markdown"])?;
-    let text = format!(
-        "# The deep run\n\nWritten by `cargo xtask check --deep --write`: every state of every scope in its large size, and \
-         every seeded bug.\n\n- Date: {}\n- Commit: {}\n- Machine: {}, {threads} threads\n- Compiler: {}\n\n## Scopes\n\n\
-         {scopes}\n## Seeded bugs\n\n{bugs}",
-        said("date", &["-u", "+%Y-%m-%d"])?,
-        said("git", &["rev-parse", "--short=12", "HEAD"])?,
-        cpu.trim_start_matches([':', ' ', '\t']),
-        said("rustc", &["-V"])?,
-    );
-    std::fs::create_dir_all("docs/checked")?;
-    std::fs::write("docs/checked/deep.md", text)?;
-    eprintln!("── written: docs/checked/deep.md");
-    Ok(())
+fn simulate(rest: &[&str]) -> Result<()> {
+    let mut vars = vec![("TENURE_SIM_SEEDS", *rest.first().unwrap_or(&"1000000"))];
+    if let Some(seed) = rest.get(1) {
+        vars.push(("TENURE_SIM_SEED", seed));
+    }
+    let test = ["--test", "simulation", "the_library_keeps_its_promises", "--", "--nocapture"];
+    cargo("simulation", &[&["test", "--release", "-p", "tenure-simulation"], &test[..]].concat(), &vars)
 }
 
 fn bench(rest: &[&str]) -> Result<()> {

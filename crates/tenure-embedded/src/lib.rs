@@ -16,6 +16,8 @@ mod book;
 mod directory;
 mod engine;
 mod fence;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod lmdb;
 mod location;

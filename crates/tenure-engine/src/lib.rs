@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{HolderId, Message, Name, Owner, ProcessId, Reply, Request, Snapshot};
+use tenure_core::{HolderId, Message, Moment, Name, Owner, ProcessId, Reply, Request, Snapshot};
 
 pub use card::{Card, CardHold, CardWait};
 pub use clock::{boottime, unix_ms};
@@ -94,4 +94,19 @@ pub trait Engine: Send + Sync + Debug + 'static {
     /// A file that a job inherits: as long as anybody has it open, the hold of `holder` does not end. `None`: this
     /// store cannot see processes, so a lease can end under a living job.
     fn job_file(&self, holder: HolderId) -> Result<Option<OwnedFd>, Fault>;
+
+    /// The clock of leases. Another one only where time itself is simulated, like the two below.
+    fn now(&self) -> Moment {
+        boottime()
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    fn unix_ms(&self) -> u64 {
+        unix_ms()
+    }
+
+    /// Randomness for the owners to come.
+    fn secrets(&self) -> Vec<u128> {
+        random_secrets()
+    }
 }

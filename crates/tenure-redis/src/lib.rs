@@ -12,6 +12,8 @@
 
 mod classify;
 mod engine;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod link;
 mod post;

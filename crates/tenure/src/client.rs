@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{BY_BYTES_MAX, HolderId, Name, Reply, Request};
-use tenure_engine::{Card, Engine, Fault, boottime, unix_ms};
+use tenure_engine::{Card, Engine, Fault, unix_ms};
 
 use crate::driver::Driver;
 use crate::error::{BadInput, ConnectError, Forked, StopError};
@@ -121,9 +121,9 @@ impl Client {
             return false;
         }
         self.driver.release_all();
-        let end = boottime().plus(limit.as_millis() as u64);
+        let end = self.driver.now().plus(limit.as_millis() as u64);
         while !self.driver.is_idle() {
-            if boottime() >= end {
+            if self.driver.now() >= end {
                 return false;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -14,9 +14,7 @@ use tenure_core::{
     Attempt, Claim, HolderId, Input, Message, Moment, Name, Notice, Outcome, Output, Owner, Phase, Request,
     Terms, Token, lease,
 };
-use tenure_engine::{
-    Answer, Card, CardHold, CardWait, Engine, Fault, Letter, boottime, random_secrets, unix_ms,
-};
+use tenure_engine::{Answer, Card, CardHold, CardWait, Engine, Fault, Letter};
 use tokio::sync::{Notify, mpsc};
 
 use crate::telemetry;
@@ -119,6 +117,11 @@ impl Driver {
         driver
     }
 
+    /// The clock of leases.
+    pub(crate) fn now(&self) -> Moment {
+        self.engine.now()
+    }
+
     pub(crate) fn forked(&self) -> bool {
         std::process::id() != self.pid
     }
@@ -133,13 +136,13 @@ impl Driver {
             }
         };
         let secret = table.secrets.pop().unwrap_or_else(|| {
-            table.secrets = random_secrets();
+            table.secrets = self.engine.secrets();
             table.secrets.pop().expect("there are some")
         });
         let owner = Owner { holder: HolderId { process: self.engine.process(), serial }, secret };
         let view = View::new();
         let watch = view.watch();
-        let now = boottime();
+        let now = self.now();
         let claim = Claim::new(owner, terms);
         let entry = Entry { claim, name: name.clone(), note, view, deadline: None, since: now, renewed: now };
         table.entries.insert(serial, entry);
@@ -150,7 +153,7 @@ impl Driver {
     pub(crate) fn step(&self, serial: u32, input: Input) -> Vec<Errand> {
         let mut table = self.table();
         let stood = self.announce_at_once.then(|| table.stands(serial));
-        let errands = table.step(serial, boottime(), input);
+        let errands = table.step(serial, self.now(), input);
         if stood.is_some_and(|stood| stood != table.stands(serial)) {
             self.news.notify_one();
         }
@@ -232,7 +235,7 @@ impl Driver {
 
     /// Does this claim hold at this moment?
     pub(crate) fn holds(&self, serial: u32, token: Token) -> bool {
-        let held = self.table().entries.get(&serial).and_then(|entry| entry.claim.holds(boottime()));
+        let held = self.table().entries.get(&serial).and_then(|entry| entry.claim.holds(self.now()));
         held == Some(token)
     }
 
@@ -250,7 +253,8 @@ impl Driver {
 
     /// Gives everything back: for the end of a client. The claims that are not over yet.
     pub(crate) fn release_all(&self) -> usize {
-        let serials: Vec<u32> = self.table().entries.keys().copied().collect();
+        let mut serials: Vec<u32> = self.table().entries.keys().copied().collect();
+        serials.sort_unstable();
         for serial in &serials {
             self.post(*serial, Input::Release);
         }
@@ -261,30 +265,24 @@ impl Driver {
         self.table().entries.is_empty()
     }
 
-    /// Feeds `Tick` to every claim whose time has come.
-    fn tick(&self) -> Vec<Errand> {
+    /// Feeds `Tick` to every claim whose time has come, and says how long the background task may sleep.
+    fn tick(&self) -> (Vec<Errand>, Duration) {
         let mut table = self.table();
-        let now = boottime();
+        let now = self.now();
         let due: Vec<u32> =
             table.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, serial)| *serial).collect();
-        due.into_iter().flat_map(|serial| table.step(serial, now, Input::Tick)).collect()
-    }
-
-    /// How long the background task may sleep.
-    fn sleep(&self) -> Duration {
-        let mut table = self.table();
-        let now = boottime();
+        let errands = due.into_iter().flat_map(|serial| table.step(serial, now, Input::Tick)).collect();
         let next = table.deadlines.first().map(|(at, _)| *at);
         table.asleep_until = next;
         let ms = next.map_or(u64::MAX, |at| at.since(now));
         // The timer's clock stands still while the machine sleeps: look at the clock of leases every second.
-        Duration::from_millis(ms.min(if next.is_some() { 1000 } else { 60_000 }))
+        (errands, Duration::from_millis(ms.min(if next.is_some() { 1000 } else { 60_000 })))
     }
 
     /// The card to post now, if there is anything new to tell.
     fn card(&self) -> Option<Card> {
         let mut table = self.table();
-        let now = boottime();
+        let now = self.now();
         let on_card_after_ms = if self.announce_at_once { 0 } else { ON_CARD_AFTER_MS };
         let mut shown: Vec<(&u32, &Entry)> =
             table.entries.iter().filter(|(_, entry)| now.since(entry.since) >= on_card_after_ms).collect();
@@ -295,7 +293,7 @@ impl Driver {
         if gist == table.card.shown && (fresh || gist.is_empty()) {
             return None;
         }
-        let unix_now_ms = unix_ms();
+        let unix_now_ms = self.engine.unix_ms();
         let on_the_wall = |at: Moment| unix_now_ms.saturating_sub(now.since(at));
         let mut card = self.about.clone();
         for (serial, entry) in shown {
@@ -429,7 +427,8 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Sleeps to the next deadline, ticks, carries. Ends when the driver is gone and its last errands are carried.
+/// Ticks what is due, sleeps to the next deadline, carries. Ends when the driver is gone and its last errands are
+/// carried.
 async fn background(
     driver: Weak<Driver>,
     engine: Arc<dyn Engine>,
@@ -445,8 +444,15 @@ async fn background(
         if std::process::id() != pid {
             return;
         }
-        let sleep = driver.upgrade().map_or(Duration::from_secs(60), |driver| driver.sleep());
+        // In every round, whatever woke it: no flood of errands can keep a deadline waiting.
+        let (errands, sleep) =
+            driver.upgrade().map_or((Vec::new(), Duration::from_secs(60)), |driver| driver.tick());
+        carry(&driver, &engine, errands);
         tokio::select! {
+            // In this order, so that a run can be repeated: what is ready once a second at the most before what may
+            // always be, and what can wait for the next second last.
+            biased;
+            _ = cards.tick() => post_card(&driver, &engine),
             errands = inbox.recv() => {
                 let Some(mut errands) = errands else { return };
                 // What has gathered meanwhile travels together.
@@ -455,15 +461,8 @@ async fn background(
                 }
                 carry(&driver, &engine, errands);
             }
-            () = tokio::time::sleep(sleep) => {
-                if std::process::id() != pid {
-                    return;
-                }
-                let errands = driver.upgrade().map(|driver| driver.tick());
-                carry(&driver, &engine, errands.unwrap_or_default());
-            }
+            () = tokio::time::sleep(sleep) => {}
             () = wake.notified() => {}
-            _ = cards.tick() => post_card(&driver, &engine),
             () = news.notified() => post_card(&driver, &engine),
         }
     }
@@ -504,9 +503,9 @@ fn carry(driver: &Weak<Driver>, engine: &Arc<dyn Engine>, errands: Vec<Errand>) 
                 .into_iter()
                 .map(|errand| ((errand.serial, errand.attempt), (errand.name, errand.request)))
                 .unzip();
-            let started = boottime();
+            let started = engine.now();
             let answers = engine.call_many(&calls, limit).await;
-            telemetry::batch(calls.len(), boottime().since(started));
+            telemetry::batch(calls.len(), engine.now().since(started));
             let Some(driver) = driver.upgrade() else { return };
             for ((serial, attempt), answer) in ids.into_iter().zip(answers) {
                 let errands = driver.land(serial, attempt, &answer);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::lease::TTL_MS_MAX;
 use tenure_core::{End, HolderId, Input, Lost, Moment, Name, Reply, Token};
-use tenure_engine::{Fault, boottime};
+use tenure_engine::Fault;
 
 use crate::driver::Driver;
 use crate::error::{ExtendError, Forked, ReleaseError, Released, until};
@@ -61,7 +61,7 @@ impl Lease {
 
     /// How much is left until [`Lease::deadline`].
     pub fn remaining(&self) -> Duration {
-        until(boottime(), self.deadline())
+        until(self.driver.now(), self.deadline())
     }
 
     /// Resolves when the holder must stop, with the reason: before anybody else can hold the lock, as long as the
@@ -178,11 +178,11 @@ impl Guard {
         });
         match tokio::time::timeout(RELEASE_PATIENCE, over).await {
             Ok(End::Released { confirmed }) => Ok(Released { confirmed }),
-            Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(boottime(), by) }),
+            Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(driver.now(), by) }),
             Ok(_) => Err(ReleaseError::NotHeld),
             Err(_) => {
-                let gone_by = driver.gone_by(*serial).unwrap_or_else(boottime);
-                Err(ReleaseError::Unknown { free_in: until(boottime(), gone_by) })
+                let gone_by = driver.gone_by(*serial).unwrap_or(Moment(0));
+                Err(ReleaseError::Unknown { free_in: until(driver.now(), gone_by) })
             }
         }
     }

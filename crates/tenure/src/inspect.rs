@@ -254,7 +254,7 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
             user: card.map(|card| card.user.clone()),
             host: card.map(|card| card.host.clone()),
             pid: card.map(|card| card.pid),
-            waited_ms: since_ms.map(|since_ms| unix_ms().saturating_sub(since_ms)),
+            waited_ms: since_ms.map(|since_ms| engine.unix_ms().saturating_sub(since_ms)),
             place: at + 1,
             id,
         }
@@ -274,7 +274,7 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
         holder: holder.map(|id| holder_row(id, card(id), fence)),
         waiters: waiters.collect(),
         waiting: look.snapshot.waiting,
-        as_of: clock_time(unix_ms()),
+        as_of: clock_time(engine.unix_ms()),
         scope: engine.scope(),
     })
 }

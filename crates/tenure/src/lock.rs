@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
 use tenure_core::{End, Input, Name, Terms, Token};
-use tenure_engine::unix_ms;
 
 use crate::client::Client;
 use crate::error::{AcquireError, BadInput, Forked, WithError};
@@ -179,7 +178,8 @@ impl Lock {
         wish.fulfilled = true;
         let lease = Lease::new(self.client.driver.clone(), serial, name, token, view);
         let guard = Guard::new(lease);
-        let ahead = Duration::from_micros(token.0).saturating_sub(Duration::from_millis(unix_ms()));
+        let ahead =
+            Duration::from_micros(token.0).saturating_sub(Duration::from_millis(driver.engine.unix_ms()));
         // A store without a guard time is on this very machine: there is one clock, and nothing to compare.
         let two_clocks = guard.two_clocks();
         if two_clocks && ahead > AHEAD_MAX {
