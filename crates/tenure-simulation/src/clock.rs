@@ -75,11 +75,8 @@ impl Clock {
 
     /// It is stopped, or has gone on so lately that its timers may be late.
     pub(crate) fn is_late(&self) -> bool {
-        self.was_stopped() && self.elapsed_ms() < self.stopped_until.load(Relaxed) + LATE_MS
-    }
-
-    pub(crate) fn was_stopped(&self) -> bool {
-        self.stopped_until.load(Relaxed) > 0
+        let until = self.stopped_until.load(Relaxed);
+        until > 0 && self.elapsed_ms() < until + LATE_MS
     }
 
     /// Waits until the process is not stopped.

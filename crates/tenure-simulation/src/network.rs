@@ -100,12 +100,8 @@ impl World {
             return Route::Fault { after_ms: 0, kind: FaultKind::Unknown };
         }
         let cut = member.cut_until_ms > now_ms;
-        for (_, request) in calls {
-            self.oracle.sends(request);
-        }
         let releasing = calls.iter().filter(|(_, request)| Verb::of(request) == Verb::Release);
         let releasing: Vec<HolderId> = releasing.filter_map(|(_, request)| holder_of(request)).collect();
-        self.oracle.releasing.extend(&releasing);
         if self.is_traced() {
             for holder in &releasing {
                 let who = self.short(*holder);

@@ -55,32 +55,14 @@ pub(crate) struct Oracle {
     forgotten: BTreeSet<HolderId>,
     /// Whose release has arrived at the store at least once.
     released: BTreeSet<HolderId>,
-    /// A known flaw of the claim: an ask of unknown fate may come until its window is over, and bring a hold or a place
-    /// for nobody, which ends by itself. The claim does not wait for that with the end of its release if it held in the
-    /// end; nor if its process was stopped for so long that it sees the answer to a release when the window is over
-    /// although it was sent before; and by a clock that is faster than the store's it waits too short a time.
+    /// Whose ask was carried out after its release: until the release is repeated, it holds or waits for nobody.
     ghosts: BTreeSet<HolderId>,
-    /// Who has sent a release at least once, and who was refused one: it sends no more, and what it had ends by itself.
-    pub(crate) releasing: BTreeSet<HolderId>,
+    /// Who was refused a release: it sends no more, and what it had ends by itself.
     pub(crate) refused: BTreeSet<HolderId>,
-    /// The longest lease that a holder has asked for, and who asked for a shorter one later.
-    longest_ms: BTreeMap<HolderId, u64>,
-    shortened: BTreeSet<HolderId>,
     pub(crate) failure: Option<(Rule, String)>,
 }
 
 impl Oracle {
-    /// A request leaves.
-    pub(crate) fn sends(&mut self, request: &Request) {
-        if let Request::Ask { owner, ttl_ms, .. } | Request::Renew { owner, ttl_ms, .. } = request {
-            let longest_ms = self.longest_ms.entry(owner.holder).or_default();
-            *longest_ms = (*longest_ms).max(*ttl_ms);
-            if ttl_ms < longest_ms {
-                self.shortened.insert(owner.holder);
-            }
-        }
-    }
-
     /// The store has ended a hold without being asked to.
     fn has_lost(&self, holder: HolderId) -> bool {
         self.ran_out.contains(&holder) || self.forgotten.contains(&holder)
@@ -108,10 +90,7 @@ impl World {
                 self.oracle.released.insert(owner.holder);
             }
             Request::Ask { owner, .. } => {
-                let overslept =
-                    self.member(owner.holder.process).is_some_and(|me| self.members[me].clock.was_stopped());
-                let late = self.oracle.released.contains(&owner.holder)
-                    && (overslept || self.swarm.drift || self.oracle.granted.contains_key(&owner.holder));
+                let late = self.oracle.released.contains(&owner.holder);
                 if late && matches!(reply, Reply::Granted { .. } | Reply::Queued { .. }) {
                     self.oracle.ghosts.insert(owner.holder);
                 }
@@ -290,14 +269,8 @@ impl World {
             let Some(member) = self.member(holder.process).map(|member| &self.members[member]) else {
                 return true;
             };
-            // A known flaw of the claim: when it gives up after the time in which its ask may come, which takes a
-            // process that was stopped meanwhile, it does not give back what that ask has brought in time.
-            let overslept = member.clock.was_stopped() && !self.oracle.releasing.contains(holder);
-            // Another one: when it has made its lease shorter, it gives up with its release when the shorter one is over,
-            // and the store still keeps the longer one.
-            let shortened = self.oracle.shortened.contains(holder);
-            let ghost = self.oracle.ghosts.contains(holder) || self.oracle.refused.contains(holder);
-            member.alive && !ghost && !overslept && !shortened
+            let refused = self.oracle.refused.contains(holder);
+            member.alive && !refused
         });
         if let Some((name, holder, what)) = left {
             let what = format!("{name}: {what} of {} is left behind", self.short(holder));
