@@ -34,11 +34,12 @@ pub const fn lease_end(sent: Moment, ttl_ms: u64) -> Moment {
 }
 
 /// When a hold is over by itself that the store keeps for `keep_ms` and granted by `asked` at the latest: `keep_ms` on a
-/// clock that is slower than the caller's by as much as rates may differ, and the last millisecond of it.
+/// clock that is slower than the caller's by as much as [`lease_end`] allows, and a millisecond, because a hold stands in
+/// its last one.
 #[must_use]
 pub const fn over_by(asked: Moment, keep_ms: u64) -> Moment {
     let drift_ms = keep_ms.saturating_mul(RATE_ERROR_PER_MILLE).div_ceil(1000);
-    asked.plus(keep_ms).plus(drift_ms).plus(ROUNDING_MS)
+    asked.plus(keep_ms + 1).plus(drift_ms).plus(ROUNDING_MS)
 }
 
 /// How long before a lease's end its holder stops: `clamp(ttl / 20, 20 ms, 1 s)`. `lost` is told then.
