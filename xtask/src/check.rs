@@ -17,7 +17,7 @@ pub(crate) fn check(rest: &[&str]) -> Result<()> {
     if rest.contains(&"--bug") {
         return bugs(rest);
     }
-    if rest.contains(&"--write") {
+    if let ["--deep", "--write"] = rest {
         return write_deep();
     }
     model(rest)?;

@@ -109,8 +109,9 @@ pub enum Lost {
 pub enum End {
     /// Given back.
     Released {
-        /// False: the answer to the first copy of the release was lost, and by now the lock is somebody else's or
-        /// nobody's. The first copy left in time, so nobody overlapped.
+        /// False: the lock was somebody else's or nobody's when the store answered, because an earlier copy had
+        /// released it or the release travelled for longer than the lease. It had left in time, so nobody overlapped if
+        /// the store kept its word.
         confirmed: bool,
     },
     /// The lock was not ours when the release arrived: somebody else may have worked at the same time.
@@ -191,6 +192,8 @@ pub struct Leaving {
     doubt_until: Moment,
     /// No more than one ask was ever sent: a release that finds something to release shows that it was carried out.
     one_ask: bool,
+    /// The store kept the hold for as long as its job ran: it may have ended with the job, and not by the clock.
+    kept_by_job: bool,
     /// By then the store has freed the lock by itself.
     gone_by: Moment,
 }
@@ -329,11 +332,12 @@ impl Claim {
                     }
                     Outcome::Answered(Reply::NotHeld) => {
                         out.push(Output::Tell(Notice::Lost(Lost::Taken)));
-                        Phase::Lost { ends: held.ends, doubt_until: held.doubt_until }
+                        // It is over now, so a release that follows raises the alarm.
+                        Phase::Lost { ends: now.min(held.ends), doubt_until: held.doubt_until }
                     }
                     // Without an answer the end of the lease does not move. There is time for two more tries.
                     Outcome::Answered(_) | Outcome::Unknown | Outcome::NotRun | Outcome::Refused => {
-                        let again = now.plus(self.terms.ttl_ms / 12);
+                        let again = now.plus(self.terms.ttl_ms.min(held.ends.since(now)) / 12);
                         let renew_at = if held.stop.is_some() { Moment::NEVER } else { again };
                         Phase::Held(Held { flight: None, renew_at, ..held.at_risk(out) })
                     }
@@ -349,13 +353,13 @@ impl Claim {
                 self.renew(now, held, out)
             }
             // Belief ends here, before the message leaves.
-            (Phase::Held(Held { pinned: true, doubt_until, .. }), Input::Release) => {
-                Phase::Leaving(self.leave(now, Some(Moment::NEVER), doubt_until, out))
+            (Phase::Held(Held { ends, doubt_until, pinned, .. }), Input::Release) => {
+                let leaving = self.leave(now, Some(ends), doubt_until, out);
+                Phase::Leaving(Leaving { kept_by_job: pinned, ..leaving })
             }
-            (
-                Phase::Held(Held { ends, doubt_until, .. }) | Phase::Lost { ends, doubt_until },
-                Input::Release,
-            ) => Phase::Leaving(self.leave(now, Some(ends), doubt_until, out)),
+            (Phase::Lost { ends, doubt_until }, Input::Release) => {
+                Phase::Leaving(self.leave(now, Some(ends), doubt_until, out))
+            }
 
             // ── leaving ─────────────────────────────────────────────────────────────────────────────────────
             (Phase::Leaving(leaving), Input::Reply { attempt, outcome }) if leaving.awaits(attempt) => {
@@ -379,6 +383,12 @@ impl Claim {
                         Phase::Leaving(Leaving { flight: None, retry_at, ..leaving })
                     }
                 }
+            }
+            // An old ask has got a place after all, and its turn came: nobody is there to take it.
+            (Phase::Leaving(leaving), Input::Message(Message::Granted { .. }))
+                if leaving.flight.is_none() =>
+            {
+                Phase::Leaving(Leaving { retry_at: now, ..leaving })
             }
             (Phase::Leaving(leaving), Input::Tick) if now >= leaving.gone_by => leaving.give_up(out),
             (Phase::Leaving(leaving), Input::Tick) if now >= leaving.retry_at => {
@@ -476,7 +486,7 @@ impl Claim {
                 let margin_ms = margin_ms(self.terms.ttl_ms);
                 if now >= ends.minus(margin_ms) {
                     // The answer took as long as the lease. The hold is ours: ask again and begin it anew.
-                    return self.ask(now, Line { place: Some(flight), ..line }, out);
+                    return self.ask(now, Line { place: Some(flight), failures: 0, ..line }, out);
                 }
                 out.push(Output::Tell(Notice::Granted { token }));
                 let renew_at = self.renew_at(flight.sent);
@@ -510,7 +520,8 @@ impl Claim {
                     line.failing_since = flight.sent;
                 }
                 line.failures += 1;
-                let patience_ms = if line.place.is_some() { self.terms.place_ms } else { PATIENCE_MS };
+                let place_ms = if line.place.is_some() { self.terms.place_ms } else { 0 };
+                let patience_ms = place_ms.max(PATIENCE_MS);
                 if now.since(line.failing_since) >= patience_ms {
                     return self.leave_line(now, line, End::Unreachable, out);
                 }
@@ -607,6 +618,7 @@ impl Claim {
             held_until,
             doubt_until,
             one_ask: false,
+            kept_by_job: false,
             gone_by,
         }
     }
@@ -718,13 +730,12 @@ impl Leaving {
 
     /// What a holder is told when its release was answered. The alarm is for a lease that was over when the first copy
     /// left, and for a store that does not know of the hold although the lease still runs: it has lost it. In all
-    /// other cases the belief had ended before anybody else could hold.
+    /// other cases, if the store kept its word, the belief had ended before anybody else could hold.
     fn released(&self, now: Moment, ends: Moment, reply: &Reply) -> End {
         match reply {
             Reply::Released => End::Released { confirmed: true },
-            // Its job kept the hold until it was done.
-            _ if ends == Moment::NEVER => End::Released { confirmed: false },
-            _ if self.first_sent >= ends || (self.copies == 1 && now < ends) => End::NotHeld,
+            _ if self.first_sent >= ends && !self.kept_by_job => End::NotHeld,
+            _ if self.copies == 1 && now < ends => End::NotHeld,
             _ => End::Released { confirmed: false },
         }
     }

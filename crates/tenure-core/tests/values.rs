@@ -2,8 +2,8 @@
 
 use tenure_core::lease::{TTL_MS_MAX, call_limit_ms, over_by};
 use tenure_core::{
-    Attempt, BadName, Claim, HolderId, Input, Ledger, Moment, Name, Outcome, Owner, Phase, Place, Places,
-    ProcessId, Reply, Terms, Token,
+    Attempt, BadName, Claim, Hold, HolderId, Input, Ledger, Message, Moment, Name, Now, Occupant, Outcome,
+    Owner, Phase, Place, Places, ProcessId, Reply, Request, Sight, Terms, Token, Witness,
 };
 
 fn owner() -> Owner {
@@ -56,4 +56,58 @@ fn a_bad_name_says_what_is_wrong_and_what_the_limit_is() {
     assert_eq!(said("a\tb"), "the lock name has a control character at byte 1; use printable text");
     assert!(matches!(Name::new("tenure:x"), Err(BadName::Reserved(name)) if name == "tenure:x"));
     assert!(said("tenure:x").contains("kept for Tenure's own keys"));
+}
+
+/// Sees nothing and reaches nobody.
+struct Blind;
+
+impl Witness for Blind {
+    fn sees(&mut self, _: &Owner) -> Sight {
+        Sight::Unknown
+    }
+
+    fn tell(&mut self, _: &Owner, _: Message) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_snapshot_shows_who_holds_who_waits_and_who_asked_to_stop() {
+    let mut ledger: Ledger<Vec<Place>> = Ledger::default();
+    let now = Now { lease: Moment(1_000), wall_us: 5 };
+    let ask = |serial: u32| Request::Ask {
+        owner: Owner { holder: HolderId { process: ProcessId(1), serial }, secret: 7 },
+        ttl_ms: 2_000,
+        guard_ms: 1_000,
+        place_ms: 500,
+        attempt: Attempt(1),
+        not_after: None,
+    };
+    for serial in 1..=4 {
+        ledger.apply(now, &ask(serial), &mut Blind);
+    }
+    let holder = HolderId { process: ProcessId(1), serial: 1 };
+    ledger.apply(now, &Request::Stop { holder, by: "ops".to_owned() }, &mut Blind);
+
+    let later = Now { lease: Moment(1_100), ..now };
+    let snapshot = ledger.snapshot(later, 2, &mut Blind);
+    let standing = snapshot.standing.unwrap();
+    assert_eq!((standing.holder, standing.token), (Some(holder), Some(Token(5))));
+    assert_eq!((standing.lease_ends_in_ms, standing.free_in_ms), (Some(1_900), Some(2_900)));
+    assert_eq!(snapshot.stop.as_deref(), Some("ops"));
+    let waiters: Vec<(u32, u64)> =
+        snapshot.waiters.iter().map(|waiter| (waiter.holder.serial, waiter.place_ends_in_ms)).collect();
+    assert_eq!((waiters, snapshot.waiting), (vec![(2, 400), (3, 400)], 3), "the first two of three");
+}
+
+#[test]
+#[should_panic(expected = "who holds does not wait")]
+fn a_ledger_notices_what_must_not_be() {
+    let mut ledger: Ledger<Vec<Place>> = Ledger::default();
+    let place = Place { seq: 1, owner: owner(), until: Moment(1), attempt: Attempt(1), guard_ms: 0 };
+    ledger.places.put(place);
+    let (token, ttl_ms, guard_ms, ends) = (Token(0), 100, 0, Moment(100));
+    ledger.occupant =
+        Some(Occupant::Ours(Hold { owner: owner(), token, ttl_ms, guard_ms, ends, stop: None }));
+    ledger.check();
 }

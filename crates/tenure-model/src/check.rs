@@ -16,8 +16,6 @@ use crate::world::{Action, World};
 pub struct Found {
     /// Distinct states that were visited.
     pub states: usize,
-    /// Most steps from the beginning.
-    pub depth: usize,
     /// The facts that were reached, as a set of [`facts::Fact::bit`]s.
     pub reached: u64,
     /// Promises that were broken somewhere, besides those that were watched.
@@ -49,23 +47,21 @@ pub fn exhaust(scope: &'static Scope, size: Size, threads: usize) -> Found {
     let broken = broken.load(Relaxed);
     Found {
         states: checker.unique_state_count(),
-        depth: checker.max_depth(),
         reached: reached.load(Relaxed),
         broken: Promise::ALL.into_iter().filter(|promise| broken & promise.bit() != 0).collect(),
         counterexample,
     }
 }
 
-/// Looks for the shortest way to break one of these promises.
+/// Looks for the shortest way to break one of these promises. One thread: with more, the first is not the shortest.
 pub fn shortest(scope: &'static Scope, watched: &[Promise]) -> Found {
     let search = Search::new(scope, scope.size, watched.to_vec(), false);
     let reached = search.reached.clone();
-    let checker = search.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let checker = search.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let counterexample =
         checker.discoveries().remove(KEPT).and_then(|path| retrace(scope, watched, &path.into_actions()));
     Found {
         states: checker.unique_state_count(),
-        depth: checker.max_depth(),
         reached: reached.load(Relaxed),
         broken: Vec::new(),
         counterexample,

@@ -6,19 +6,26 @@
 
 use crate::protocol::lease::DOUBT_MS;
 use crate::protocol::{End, Notice, Occupant, Outcome, Phase, Place, Sight};
-use crate::world::{Action, Caller, World};
+use crate::world::{Action, Caller, Chance, World};
 
 /// More steps than any recovery needs.
 const STEPS_MAX: usize = 50_000;
 
-/// Longest pause between two looks of a caller at the store, and some time for them to be answered.
-const LOOKS_MS: u64 = 2_500;
+/// The head looks at the store every two seconds, so that is what a message costs that was not heard.
+const LOOKS_MS: u64 = 2_000;
+
+/// What one caller may take besides: the longest pause between two copies of a request, and a look at a hold that has
+/// just run out.
+const ROUND_TRIPS_MS: u64 = 1_000 + 400;
 
 /// What became of a world.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// Who waited without a limit, and how long until it was granted; `None`: never.
+    /// Who waited without a limit, and how long until it was granted (or told that the store had been silent for too long
+    /// before); `None`: never.
     pub waiters: Vec<(usize, Option<u64>)>,
+    /// Whom messages do not reach: it is passed over, and looks for itself.
+    pub deaf: Vec<usize>,
     /// How long until nobody had anything more to do; `None`: never.
     pub quiet_after_ms: Option<u64>,
     /// A living caller that is over and still has something in the store.
@@ -37,6 +44,7 @@ pub fn recover(world: &World) -> Recovery {
     let mut world = world.clone();
     let mut recovery = Recovery {
         waiters: waiters(&world).map(|caller| (caller, None)).collect(),
+        deaf: (0..world.callers.len()).filter(|caller| !world.callers[*caller].reachable).collect(),
         quiet_after_ms: None,
         left_behind: None,
         stays: None,
@@ -101,28 +109,34 @@ fn waiters(world: &World) -> impl Iterator<Item = usize> {
         .filter(|(_, known)| {
             let waits = matches!(known.claim.phase(), Phase::Asking { .. } | Phase::Waiting { .. });
             let terms = known.claim.terms();
-            known.alive && known.reachable && waits && terms.wait_ms.is_none() && terms.place_ms > 0
+            known.alive && waits && terms.wait_ms.is_none() && terms.place_ms > 0
         })
         .map(|(caller, _)| caller)
 }
 
-/// What the dead may still cost, and those whose release the store refuses: a hold, a place to which the lock may be handed, or a request that arrives at last.
-/// Somebody who can't be told is passed over.
+/// What is left of the holds and places that nobody will give back (their owners are dead, or the store refuses the
+/// release), what a request of theirs may bring that arrives at last, and a look at the store for each message that may
+/// have been lost.
 fn may_take_ms(world: &World) -> u64 {
-    let left_ms: u64 = world
-        .callers
-        .iter()
-        .enumerate()
-        .filter(|(caller, known)| {
-            let holds = world.occupant() == Some(*caller);
-            let may_get = known.reachable && world.past.callers[*caller].place.is_some();
-            let under_way = world.letters.iter().any(|letter| letter.caller == *caller);
-            let nobody_releases = !known.alive || world.past.callers[*caller].unreleased;
-            nobody_releases && (holds || may_get || under_way)
-        })
-        .map(|(_, known)| longest_ms(known))
-        .sum();
-    left_ms + LOOKS_MS * world.callers.len() as u64
+    let now = world.store_clock();
+    let left_ms = world.callers.iter().zip(&world.past.callers).enumerate().map(|(caller, (known, past))| {
+        if known.alive && !past.unreleased {
+            return 0;
+        }
+        let guard_ms = known.claim.terms().guard_ms;
+        let hold_ms = match &world.store.ledger.occupant {
+            Some(Occupant::Ours(hold)) if world.occupant() == Some(caller) => hold.ends.since(now),
+            _ => 0,
+        };
+        let place = past.place.filter(|_| known.reachable);
+        let place_ms = place.map_or(0, |place| place.until.since(now) + guard_ms);
+        let under_way = world.letters.iter().any(|letter| letter.caller == caller);
+        hold_ms + place_ms + if under_way { longest_ms(known) } else { 0 }
+    });
+    let taken = |chance: Chance| u64::from(world.past.taken[chance as usize]);
+    let unheard =
+        taken(Chance::Loss) + taken(Chance::Crash) + taken(Chance::Unreachable) + taken(Chance::Foreign);
+    left_ms.sum::<u64>() + LOOKS_MS * unheard + ROUND_TRIPS_MS * world.callers.len() as u64
 }
 
 fn left_behind(world: &World) -> Option<usize> {

@@ -79,16 +79,16 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "late-letters",
         about: "letters may be as late as they like or never arrive, timers too",
-        size: lasts(600, 3_433_017),
-        deep: Some(lasts(900, 0)),
+        size: lasts(600, 3_740_008),
+        deep: Some(lasts(700, 0)),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::PlaceRanOut, Fact::ReleaseUnknown]],
         ..BASE
     },
     Scope {
         name: "timers",
         about: "the same, stopping wherever a timer falls due",
-        size: lasts(200, 285_730),
-        deep: Some(lasts(300, 0)),
+        size: lasts(200, 287_684),
+        deep: Some(lasts(320, 0)),
         timers: true,
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::Renewed]],
         ..BASE
@@ -96,8 +96,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "lost-letters",
         about: "a letter is lost, and a request is given up",
-        size: lasts(350, 4_255_279),
-        deep: Some(lasts(400, 0)),
+        size: lasts(350, 4_569_136),
         chances: Cow::Borrowed(&[(Chance::Loss, 1), (Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::RenewalLost]],
         ..BASE
@@ -105,8 +104,8 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "lost-answers",
         about: "a request is given up, although it may be carried out later",
-        size: lasts(400, 1_152_829),
-        deep: Some(lasts(650, 0)),
+        size: lasts(400, 1_221_090),
+        deep: Some(lasts(600, 0)),
         chances: Cow::Borrowed(&[(Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::RenewalLost, Fact::Renewed]],
         ..BASE
@@ -114,7 +113,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "lost-answers-twice",
         about: "two requests are given up",
-        size: lasts(300, 1_226_836),
+        size: lasts(300, 1_333_357),
         deep: Some(lasts(400, 0)),
         chances: Cow::Borrowed(&[(Chance::Miss, 2)]),
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::RenewalLost, Fact::ReleaseResent]],
@@ -123,7 +122,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "failures",
         about: "requests do not run, or are refused",
-        size: lasts(400, 642_595),
+        size: lasts(400, 727_426),
         chances: Cow::Borrowed(&[(Chance::Failure, 2)]),
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::DidNotRun, Fact::Refused]],
         ..BASE
@@ -131,8 +130,8 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "cancel",
         about: "an acquire is cancelled",
-        size: lasts(400, 381_411),
-        deep: Some(lasts(700, 0)),
+        size: lasts(400, 424_472),
+        deep: Some(lasts(600, 0)),
         chances: Cow::Borrowed(&[(Chance::Cancel, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::HandOverMetCancel]],
         ..BASE
@@ -140,7 +139,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "cancel-after-a-lost-answer",
         about: "a request is given up, and an acquire is cancelled",
-        size: lasts(300, 1_081_002),
+        size: lasts(300, 1_239_150),
         deep: Some(lasts(400, 0)),
         chances: Cow::Borrowed(&[(Chance::Cancel, 1), (Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::HandOverMetCancel]],
@@ -149,8 +148,8 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "crash",
         about: "a caller dies, and nobody notices",
-        size: lasts(400, 180_621),
-        deep: Some(lasts(700, 0)),
+        size: lasts(400, 183_907),
+        deep: Some(lasts(650, 0)),
         chances: Cow::Borrowed(&[(Chance::Crash, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::HandOverToTheDead, Fact::PlaceRanOut]],
         ..BASE
@@ -159,8 +158,7 @@ pub static ALL: &[Scope] = &[
         name: "crash-of-three",
         about: "of three callers one dies, and one can't be reached by messages",
         callers: Cow::Borrowed(&[IN_NO_HURRY, IN_NO_HURRY, IN_NO_HURRY]),
-        size: lasts(0, 84_826),
-        deep: Some(lasts(200, 0)),
+        size: lasts(0, 91_966),
         chances: Cow::Borrowed(&[(Chance::Crash, 1), (Chance::Unreachable, 1)]),
         reaches: &[&[Fact::HandOver, Fact::HandOverHeard, Fact::DeadPassedOver, Fact::HandOverToTheDead]],
         ..BASE
@@ -169,8 +167,7 @@ pub static ALL: &[Scope] = &[
         name: "three-callers",
         about: "three callers, in the order in which they came",
         callers: Cow::Borrowed(&[LOCK, LOCK, LOCK]),
-        size: lasts(305, 1_650_141),
-        deep: Some(lasts(410, 0)),
+        size: lasts(305, 1_651_143),
         letters: 2,
         reaches: &[HANDED_OVER, RUN_OUT],
         ..BASE
@@ -178,8 +175,8 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "doubled-messages",
         about: "a message arrives twice",
-        size: lasts(400, 212_959),
-        deep: Some(lasts(700, 0)),
+        size: lasts(400, 234_145),
+        deep: Some(lasts(600, 0)),
         chances: Cow::Borrowed(&[(Chance::Echo, 1)]),
         ..BASE
     },
@@ -187,7 +184,7 @@ pub static ALL: &[Scope] = &[
         name: "doubled-requests",
         about: "a request is carried out twice, or an answer arrives twice",
         callers: Cow::Borrowed(&[IN_NO_HURRY, IN_NO_HURRY]),
-        size: lasts(400, 482_486),
+        size: lasts(400, 518_439),
         chances: Cow::Borrowed(&[(Chance::Repeat, 1)]),
         broken: BROKEN_BY_DOUBLES,
         ..BASE
@@ -211,7 +208,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "busy",
         about: "one caller waits, the other does not; one dies",
-        size: lasts(400, 805_537),
+        size: lasts(400, 808_855),
         callers: Cow::Borrowed(&[LOCK, TRY]),
         chances: Cow::Borrowed(&[(Chance::Miss, 1), (Chance::Crash, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::Busy]],
@@ -220,7 +217,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "wait-limit",
         about: "a caller waits for so long and no longer",
-        size: lasts(400, 1_104_755),
+        size: lasts(400, 1_213_575),
         callers: Cow::Borrowed(&[LOCK, PATIENT]),
         chances: Cow::Borrowed(&[(Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::WaitElapsed, Fact::HandOverMetCancel]],
@@ -230,7 +227,7 @@ pub static ALL: &[Scope] = &[
         name: "long-places",
         about: "places last longer than leases",
         callers: Cow::Borrowed(&[LONG_PLACE, LONG_PLACE]),
-        size: lasts(310, 1_194_646),
+        size: lasts(310, 1_274_532),
         grid_ms: 200,
         letters: 2,
         reaches: &[&[Fact::HandOver, Fact::HandOverHeard, Fact::HandOverCrossedAsk], LATE_ASKS],
@@ -239,7 +236,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "longer",
         about: "a lease is extended to a longer one",
-        size: lasts(400, 851_930),
+        size: lasts(400, 871_016),
         chances: Cow::Borrowed(&[(Chance::Extend, 1)]),
         extend_ms: 390,
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::Extended]],
@@ -249,7 +246,7 @@ pub static ALL: &[Scope] = &[
         name: "shorter",
         about: "a lease is cut to a shorter one",
         callers: Cow::Borrowed(&[TRY, LOCK]),
-        size: lasts(400, 730_188),
+        size: lasts(400, 771_246),
         chances: Cow::Borrowed(&[(Chance::Extend, 1)]),
         extend_ms: 120,
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::Extended]],
@@ -258,7 +255,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "asked-to-stop",
         about: "somebody asks the holder to stop",
-        size: lasts(400, 395_915),
+        size: lasts(400, 410_647),
         chances: Cow::Borrowed(&[(Chance::Stop, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::AskedToStop]],
         ..BASE
@@ -266,7 +263,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "job",
         about: "the store sees the holder's job: the lock stays for as long as it runs",
-        size: lasts(400, 605_537),
+        size: lasts(400, 684_284),
         chances: Cow::Borrowed(&[(Chance::Job, 1), (Chance::Crash, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::Pinned, Fact::Orphaned]],
         ..BASE
@@ -274,14 +271,14 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "foreign",
         about: "a client that does not speak Tenure takes the lock",
-        size: lasts(400, 297_235),
+        size: lasts(400, 305_765),
         chances: Cow::Borrowed(&[(Chance::Foreign, 1)]),
         ..BASE
     },
     Scope {
         name: "drift",
         about: "a clock gains or loses as much during a lease as the lease rule allows",
-        size: lasts(400, 3_073_641),
+        size: lasts(400, 3_145_895),
         chances: Cow::Borrowed(&[(Chance::Drift, 1)]),
         drifts: &[FAST_MS, SLOW_MS],
         ..BASE
@@ -289,7 +286,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "drift-beyond",
         about: "a clock loses a millisecond more than that",
-        size: lasts(400, 2_207_349),
+        size: lasts(400, 2_261_055),
         chances: Cow::Borrowed(&[(Chance::Drift, 1)]),
         drifts: &[SLOW_MS - 1],
         broken: &[(Promise::ToldFirst, 10), (Promise::NoFalseAlarm, 10)],
@@ -298,7 +295,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "store-clock-ahead",
         about: "the store's clock jumps ahead by no more than the guard time",
-        size: lasts(400, 425_797),
+        size: lasts(400, 432_300),
         callers: Cow::Borrowed(&[GUARDED, GUARDED]),
         chances: Cow::Borrowed(&[(Chance::StoreClock, 1)]),
         store_steps: &[100],
@@ -307,7 +304,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "store-clock-far-ahead",
         about: "the store's clock jumps ahead by more than the guard time",
-        size: lasts(400, 250_305),
+        size: lasts(400, 284_623),
         callers: Cow::Borrowed(&[GUARDED, GUARDED]),
         chances: Cow::Borrowed(&[(Chance::StoreClock, 1)]),
         store_steps: &[450],
@@ -323,7 +320,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "store-clock-back",
         about: "the store's clock is set back",
-        size: lasts(400, 1_077_980),
+        size: lasts(400, 1_095_526),
         chances: Cow::Borrowed(&[(Chance::StoreClock, 1)]),
         store_steps: &[-90],
         // Nobody knows how long a hold stays that nobody can release.
@@ -331,9 +328,51 @@ pub static ALL: &[Scope] = &[
         ..BASE
     },
     Scope {
+        name: "store-clock-far-back",
+        about: "the store's clock is set back by more than an ask may be late",
+        callers: Cow::Borrowed(&[TRY]),
+        size: lasts(9_300, 99_743),
+        grid_ms: 10_000,
+        timers: true,
+        letters: 2,
+        sends: 4,
+        chances: Cow::Borrowed(&[(Chance::Cancel, 1), (Chance::StoreClock, 1)]),
+        store_steps: &[-2_000],
+        // What nobody can release stays for as much longer as the clock was set back.
+        broken: &[(Promise::NoFalseAlarm, 7), (Promise::NothingLeft, 5), (Promise::StoreBounded, 7)],
+        reaches: &[LATE_ASKS],
+        ..BASE
+    },
+    Scope {
+        name: "job-forgotten",
+        about: "the store sees the holder's job, and forgets everything",
+        chances: Cow::Borrowed(&[(Chance::Job, 1), (Chance::Forget, 1)]),
+        size: lasts(310, 3_323_558),
+        broken: &[
+            (Promise::OneHolder, 7),
+            (Promise::ToldFirst, 6),
+            (Promise::NoFalseAlarm, 7),
+            // Its lease was over by its own account, and only the job had kept the lock.
+            (Promise::AlarmIsRaised, 13),
+            (Promise::HandOverIsAHold, 4),
+        ],
+        reaches: &[HANDED_OVER, &[Fact::Overlap, Fact::Taken, Fact::Pinned]],
+        ..BASE
+    },
+    Scope {
+        name: "longer-unanswered",
+        about: "a lease is extended to a longer one, and a request is given up",
+        size: lasts(210, 331_137),
+        deep: Some(lasts(310, 0)),
+        chances: Cow::Borrowed(&[(Chance::Extend, 1), (Chance::Miss, 1)]),
+        extend_ms: 390,
+        reaches: &[HANDED_OVER, &[Fact::Extended, Fact::RenewalLost]],
+        ..BASE
+    },
+    Scope {
         name: "forget",
         about: "the store forgets everything",
-        size: lasts(400, 893_304),
+        size: lasts(400, 934_789),
         chances: Cow::Borrowed(&[(Chance::Forget, 1)]),
         broken: &[
             (Promise::OneHolder, 7),
@@ -347,7 +386,7 @@ pub static ALL: &[Scope] = &[
     Scope {
         name: "forget-and-clock-back",
         about: "the store forgets, and its clock is set back past what it forgot",
-        size: lasts(400, 3_839_184),
+        size: lasts(400, 4_022_859),
         chances: Cow::Borrowed(&[(Chance::Forget, 1), (Chance::StoreClock, 1)]),
         store_steps: &[-450],
         broken: &[

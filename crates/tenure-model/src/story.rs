@@ -409,7 +409,7 @@ impl Words<'_> {
     fn end(&self, end: &End) -> String {
         match end {
             End::Released { confirmed: true } => "released".to_owned(),
-            End::Released { confirmed: false } => "released, though the first answer was lost".to_owned(),
+            End::Released { confirmed: false } => "released, though the store did not confirm it".to_owned(),
             End::NotHeld => "NOT HELD any more when released; overlap possible".to_owned(),
             End::ReleaseUnknown { by } => format!("release unknown, free by {}", by.0),
             End::Busy(standing) => format!("busy; {}", self.standing(standing.as_ref())),

@@ -6,8 +6,8 @@
 
 use crate::protocol::lease::{ASK_WINDOW_MS, lease_end};
 use crate::protocol::{
-    Attempt, Claim, End, HolderId, Input, Ledger, Message, Moment, Notice, Now, Occupant, Outcome, Output,
-    Owner, Phase, Place, ProcessId, Reply, Request, Sight, Terms, Token, Witness,
+    Attempt, Claim, End, HolderId, Input, Ledger, Lost, Message, Moment, Notice, Now, Occupant, Outcome,
+    Output, Owner, Phase, Place, ProcessId, Reply, Request, Sight, Terms, Token, Witness,
 };
 
 /// Everything there is.
@@ -127,6 +127,12 @@ pub struct PastOf {
     pub belief: Belief,
     /// It held when it said that it was done.
     pub left_in_time: bool,
+    /// It believed at a moment at which the store kept no hold of its own, or was told that its lock was taken.
+    pub unbacked: bool,
+    /// How many copies of its release have left.
+    pub releases: u8,
+    /// When the first ask left to which, and since which, nothing was answered.
+    pub silent_since: Option<Moment>,
     /// A renewal of its own was carried out after it had said that it was done.
     pub renewed_late: bool,
     /// It was told that nobody knows whether its release arrived, or the store refused the release: what it holds has to
@@ -419,6 +425,7 @@ impl World {
                 }
                 self.post(Letter { caller, attempt: *attempt, body: Body::Request { sent: now, request } });
             }
+            self.witness(caller, &output, now);
             self.past.callers[caller].unreleased |=
                 matches!(output, Output::Tell(Notice::Ended(End::ReleaseUnknown { .. })));
             happened.outputs.push((caller, output));
@@ -430,11 +437,30 @@ impl World {
         }
     }
 
+    /// What the promises have to know of an order of a claim.
+    fn witness(&mut self, caller: usize, output: &Output, now: Moment) {
+        let past = &mut self.past.callers[caller];
+        match output {
+            Output::Send { request: Request::Ask { .. }, .. } => {
+                past.silent_since = past.silent_since.or(Some(now));
+            }
+            Output::Send { request: Request::Release { .. }, .. } => {
+                past.releases = past.releases.saturating_add(1);
+            }
+            Output::Tell(Notice::Lost(Lost::Taken)) => past.unbacked = true,
+            _ => {}
+        }
+    }
+
     fn deliver(&mut self, letter: Letter, happened: &mut Happened) {
         let Letter { caller, attempt, body } = letter;
         match body {
             Body::Request { sent, request } => self.run(caller, attempt, request, Some(sent), happened),
             Body::Reply(reply) => {
+                let answers = reply != Reply::Stale && self.callers[caller].claim.awaits() == Some(attempt);
+                if answers {
+                    self.past.callers[caller].silent_since = None;
+                }
                 let outcome = Outcome::Answered(reply);
                 self.feed(caller, Input::Reply { attempt, outcome }, happened);
             }
@@ -522,6 +548,7 @@ impl World {
             let holds = self.holds(caller).is_some();
             let known = &self.callers[caller];
             let over = matches!(known.claim.phase(), Phase::Ended);
+            let backed = self.occupant() == Some(caller) && self.is_held();
             let past = &mut self.past.callers[caller];
             if let Some(place) = &mut past.place {
                 place.lapsed |= store_clock > place.until;
@@ -530,6 +557,7 @@ impl World {
                 let PastOf { place, unreleased, .. } = *past;
                 *past = PastOf { place, unreleased, ..PastOf::default() };
             } else {
+                past.unbacked |= holds && !backed;
                 past.belief = match past.belief {
                     Belief::NotYet if holds => Belief::Now,
                     Belief::Now if !holds => Belief::Over,

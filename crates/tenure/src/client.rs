@@ -115,6 +115,10 @@ impl Client {
     /// it. False: the time was too short; leases end by themselves. For the end of a program, where dropped guards
     /// would have no time to be released.
     ///
+    /// An ask that was never answered may be carried out for some seconds more. As long as the client lives it gives
+    /// back what that brings, so `close` may take up to six seconds after such an ask; a program that does not wait for
+    /// that leaves, at worst, a lock that is idle for one lease.
+    ///
     /// Cancel safe: what was given back stays given back.
     pub async fn close(self, limit: Duration) -> bool {
         if self.driver.forked() {

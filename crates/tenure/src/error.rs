@@ -101,8 +101,9 @@ pub struct Forked;
 /// How a release went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// False: the answer to the first copy of the release was lost, and by the time of the next copy somebody else
-    /// held. The first copy left before the lease's end, so nobody overlapped.
+    /// False: the lock was somebody else's or nobody's when the store answered, because an earlier copy of the release
+    /// had been carried out or it travelled for longer than the lease. It had left before the lease's end, so nobody
+    /// overlapped if the store kept its word.
     pub confirmed: bool,
 }
 

@@ -1,6 +1,7 @@
 //! What must never happen, one file each. A promise is judged after every step of a world, or (how it goes on when
 //! the faults stop) in every state.
 
+mod alarm_is_raised;
 mod dead_waiters;
 mod first_come;
 mod hand_over_is_a_hold;
@@ -9,6 +10,7 @@ mod no_resurrection;
 mod nothing_left;
 mod one_holder;
 mod owner_only;
+mod patience;
 mod progress;
 mod store_bounded;
 mod tokens_rise;
@@ -56,8 +58,10 @@ pub enum Promise {
     NoResurrection,
     OwnerOnly,
     NoFalseAlarm,
+    AlarmIsRaised,
     FirstCome,
     HandOverIsAHold,
+    Patience,
     NothingLeft,
     DeadWaiters,
     Progress,
@@ -66,7 +70,7 @@ pub enum Promise {
 
 impl Promise {
     /// Every promise.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::OneHolder,
         Self::TokensRise,
         Self::ToldFirst,
@@ -74,8 +78,10 @@ impl Promise {
         Self::NoResurrection,
         Self::OwnerOnly,
         Self::NoFalseAlarm,
+        Self::AlarmIsRaised,
         Self::FirstCome,
         Self::HandOverIsAHold,
+        Self::Patience,
         Self::NothingLeft,
         Self::DeadWaiters,
         Self::Progress,
@@ -91,6 +97,8 @@ impl Promise {
             Self::NoResurrection => &no_resurrection::ARTICLE,
             Self::OwnerOnly => &owner_only::ARTICLE,
             Self::NoFalseAlarm => &no_false_alarm::ARTICLE,
+            Self::AlarmIsRaised => &alarm_is_raised::ARTICLE,
+            Self::Patience => &patience::ARTICLE,
             Self::FirstCome => &first_come::ARTICLE,
             Self::HandOverIsAHold => &hand_over_is_a_hold::ARTICLE,
             Self::NothingLeft => &nothing_left::ARTICLE,
