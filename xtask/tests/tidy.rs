@@ -62,7 +62,14 @@ fn the_core_has_no_clock_no_io_no_randomness_no_async() {
 fn a_lease_ends_where_one_function_says() {
     for (path, text) in files(".rs") {
         let allowed = ["crates/tenure-core/src/lease.rs", "crates/tenure-core/src/claim.rs"];
-        if !allowed.contains(&path.as_str()) && path.starts_with("crates/") && path.contains("/src/") {
+        // The model keeps an account of its own, which claims are held against; the seeded bugs name what they change.
+        let checks =
+            ["crates/tenure-model/", "crates/tenure-seeded-bugs/"].iter().any(|dir| path.starts_with(dir));
+        if !checks
+            && !allowed.contains(&path.as_str())
+            && path.starts_with("crates/")
+            && path.contains("/src/")
+        {
             assert!(
                 !code(&text).any(|line| line.contains("lease_end(")),
                 "{path} computes the end of a lease"
