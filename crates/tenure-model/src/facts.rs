@@ -1,8 +1,9 @@
 //! What must be seen to happen somewhere in a scope: a world in which a danger never comes near proves nothing.
 
+use crate::past::Belief;
 use crate::promises::Step;
 use crate::protocol::{End, Lost, Message, Notice, Occupant, Outcome, Phase, Reply, Request, Sight};
-use crate::world::{Action, Belief, Body, World};
+use crate::world::{Action, Body, World};
 
 macro_rules! facts {
     ($($fact:ident: $words:literal,)*) => {

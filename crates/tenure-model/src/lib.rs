@@ -9,6 +9,7 @@
 //!
 //! - [`World`]: callers, a store, letters under way, clocks. [`World::act`] is the only transition.
 //! - [`Scope`]: a small world and what may happen in it; [`scopes`] is the list that is checked.
+//! - [`past`]: what the promises have to remember, kept beside the claims.
 //! - [`promises`]: what must never happen, one file each, with the words of the promise.
 //! - [`recovery`]: how a world goes on when the faults stop; promises about "at last" are judged by it.
 //! - [`facts`]: what must be seen to happen somewhere in a scope, so that the promises mean something there.
@@ -22,6 +23,7 @@ pub mod check;
 pub mod diagram;
 pub mod facts;
 pub mod matrix;
+pub mod past;
 pub mod promises;
 pub mod protocol;
 pub mod recovery;

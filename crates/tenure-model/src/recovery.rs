@@ -4,9 +4,10 @@
 //! A model checker's "eventually" does not see a world that goes in circles. This does: every state of a scope is
 //! followed to its end.
 
+use crate::past::Chance;
 use crate::protocol::lease::DOUBT_MS;
 use crate::protocol::{End, Notice, Occupant, Outcome, Phase, Place, Sight};
-use crate::world::{Action, Caller, Chance, World};
+use crate::world::{Action, Caller, World};
 
 /// More steps than any recovery needs.
 const STEPS_MAX: usize = 50_000;

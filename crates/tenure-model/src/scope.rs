@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use crate::facts::Fact;
+use crate::past::Chance;
 use crate::promises::Promise;
 use crate::protocol::{Moment, Occupant, Outcome, Phase, Sight, Terms};
-use crate::world::{Action, Body, Chance, World};
+use crate::world::{Action, Body, World};
 
 /// A small world and what may happen in it.
 pub struct Scope {

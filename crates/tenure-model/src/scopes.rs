@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use crate::facts::Fact;
+use crate::past::Chance;
 use crate::promises::Promise;
 use crate::protocol::Terms;
 use crate::scope::{Scope, Size};
-use crate::world::Chance;
 
 /// A lock as the library asks for it, on a store that adds no guard time: the hardest case.
 const LOCK: Terms = Terms { ttl_ms: 300, guard_ms: 0, place_ms: 300, wait_ms: None, renew: true };

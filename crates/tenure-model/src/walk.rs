@@ -5,12 +5,13 @@ use std::borrow::Cow;
 
 use crate::check::{Counterexample, retrace};
 use crate::facts;
+use crate::past::Chance;
 use crate::promises::{Promise, Step};
 use crate::protocol::Terms;
 use crate::recovery::recover;
 use crate::scope::{BEGIN_MS, Scope};
 use crate::scopes::{self, BASE};
-use crate::world::{Action, Chance, World};
+use crate::world::{Action, World};
 
 /// Steps of one walk.
 const STEPS: usize = 150;

@@ -1,5 +1,5 @@
 use super::{Article, Judge, Step, called};
-use crate::world::Belief;
+use crate::past::Belief;
 
 pub(super) const ARTICLE: Article = Article {
     name: "no-resurrection",
