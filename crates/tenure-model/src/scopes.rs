@@ -80,7 +80,7 @@ pub static ALL: &[Scope] = &[
         name: "late-letters",
         about: "letters may be as late as they like or never arrive, timers too",
         size: lasts(600, 3_740_008),
-        deep: Some(lasts(700, 0)),
+        deep: Some(lasts(700, 13_603_715)),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::PlaceRanOut, Fact::ReleaseUnknown]],
         ..BASE
     },
@@ -88,7 +88,7 @@ pub static ALL: &[Scope] = &[
         name: "timers",
         about: "the same, stopping wherever a timer falls due",
         size: lasts(200, 287_684),
-        deep: Some(lasts(320, 0)),
+        deep: Some(lasts(320, 3_793_367)),
         timers: true,
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::Renewed]],
         ..BASE
@@ -105,7 +105,7 @@ pub static ALL: &[Scope] = &[
         name: "lost-answers",
         about: "a request is given up, although it may be carried out later",
         size: lasts(400, 1_221_090),
-        deep: Some(lasts(600, 0)),
+        deep: Some(lasts(600, 53_165_168)),
         chances: Cow::Borrowed(&[(Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::RenewalLost, Fact::Renewed]],
         ..BASE
@@ -114,7 +114,7 @@ pub static ALL: &[Scope] = &[
         name: "lost-answers-twice",
         about: "two requests are given up",
         size: lasts(300, 1_333_357),
-        deep: Some(lasts(400, 0)),
+        deep: Some(lasts(400, 4_666_507)),
         chances: Cow::Borrowed(&[(Chance::Miss, 2)]),
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::RenewalLost, Fact::ReleaseResent]],
         ..BASE
@@ -131,7 +131,7 @@ pub static ALL: &[Scope] = &[
         name: "cancel",
         about: "an acquire is cancelled",
         size: lasts(400, 424_472),
-        deep: Some(lasts(600, 0)),
+        deep: Some(lasts(600, 11_037_968)),
         chances: Cow::Borrowed(&[(Chance::Cancel, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, LATE_ASKS, &[Fact::HandOverMetCancel]],
         ..BASE
@@ -140,7 +140,7 @@ pub static ALL: &[Scope] = &[
         name: "cancel-after-a-lost-answer",
         about: "a request is given up, and an acquire is cancelled",
         size: lasts(300, 1_239_150),
-        deep: Some(lasts(400, 0)),
+        deep: Some(lasts(400, 4_318_533)),
         chances: Cow::Borrowed(&[(Chance::Cancel, 1), (Chance::Miss, 1)]),
         reaches: &[HANDED_OVER, LATE_ASKS, &[Fact::HandOverMetCancel]],
         ..BASE
@@ -149,7 +149,7 @@ pub static ALL: &[Scope] = &[
         name: "crash",
         about: "a caller dies, and nobody notices",
         size: lasts(400, 183_907),
-        deep: Some(lasts(650, 0)),
+        deep: Some(lasts(650, 17_911_653)),
         chances: Cow::Borrowed(&[(Chance::Crash, 1)]),
         reaches: &[HANDED_OVER, RUN_OUT, &[Fact::HandOverToTheDead, Fact::PlaceRanOut]],
         ..BASE
@@ -176,7 +176,7 @@ pub static ALL: &[Scope] = &[
         name: "doubled-messages",
         about: "a message arrives twice",
         size: lasts(400, 234_145),
-        deep: Some(lasts(600, 0)),
+        deep: Some(lasts(600, 7_539_890)),
         chances: Cow::Borrowed(&[(Chance::Echo, 1)]),
         ..BASE
     },
@@ -363,7 +363,7 @@ pub static ALL: &[Scope] = &[
         name: "longer-unanswered",
         about: "a lease is extended to a longer one, and a request is given up",
         size: lasts(210, 331_137),
-        deep: Some(lasts(310, 0)),
+        deep: Some(lasts(310, 6_768_320)),
         chances: Cow::Borrowed(&[(Chance::Extend, 1), (Chance::Miss, 1)]),
         extend_ms: 390,
         reaches: &[HANDED_OVER, &[Fact::Extended, Fact::RenewalLost]],
