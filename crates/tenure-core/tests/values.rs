@@ -3,7 +3,7 @@
 use tenure_core::lease::{TTL_MS_MAX, call_limit_ms, over_by};
 use tenure_core::{
     Attempt, BadName, Claim, Hold, HolderId, Input, Ledger, Message, Moment, Name, Now, Occupant, Outcome,
-    Owner, Phase, Place, Places, ProcessId, Reply, Request, Sight, Terms, Token, Witness,
+    Output, Owner, Phase, Place, Places, ProcessId, Reply, Request, Sight, Terms, Token, Witness,
 };
 
 fn owner() -> Owner {
@@ -38,6 +38,31 @@ fn who_leaves_knows_by_when_the_lock_is_free() {
         leaving.gone_by(),
         Moment(1_000 + 33_001 + 330 + 2),
         "1 % and 2 ms more than the store keeps it"
+    );
+}
+
+#[test]
+fn an_extension_brings_its_own_guard_time_and_a_stop_ends_the_renewals() {
+    let terms = Terms { ttl_ms: 3_000, guard_ms: 1_000, place_ms: 0, wait_ms: None, renew: true };
+    let mut claim = Claim::new(owner(), terms);
+    let mut out = Vec::new();
+    claim.step(Moment(0), Input::Acquire, &mut out);
+    let granted = Outcome::Answered(Reply::Granted { token: Token(1) });
+    claim.step(Moment(1), Input::Reply { attempt: Attempt(1), outcome: granted }, &mut out);
+
+    out.clear();
+    claim.step(Moment(2), Input::Extend { ttl_ms: 60_000, guard_ms: 6_000 }, &mut out);
+    let request = Request::Renew { owner: owner(), ttl_ms: 60_000, guard_ms: 6_000 };
+    assert_eq!(out, [Output::Send { attempt: Attempt(2), request }]);
+    assert_eq!((claim.terms().ttl_ms, claim.terms().guard_ms), (60_000, 6_000));
+
+    let stopping = Outcome::Answered(Reply::Stopping { by: "ops".to_owned() });
+    claim.step(Moment(3), Input::Reply { attempt: Attempt(2), outcome: stopping }, &mut out);
+    assert_eq!(claim.awaits(), None);
+    assert_eq!(
+        claim.deadline(),
+        claim.valid_until().map(|until| until.minus(20)),
+        "the next thing is a warning"
     );
 }
 
