@@ -61,7 +61,7 @@ fn an_extension_brings_its_own_guard_time_and_a_stop_ends_the_renewals() {
     assert_eq!(claim.awaits(), None);
     assert_eq!(
         claim.deadline(),
-        claim.valid_until().map(|until| until.minus(20)),
+        claim.valid_until().map(|until| until.minus(150)),
         "the next thing is a warning"
     );
 }
