@@ -58,7 +58,8 @@ fn write_deep() -> Result<()> {
     let scopes = run(MODEL, &["--deep", "--markdown"])?;
     let bugs = run(BUGS, &["--markdown"])?;
     let text = format!(
-        "# The deep run\n\nWritten by `cargo xtask check --deep --write`: every state of every scope in its large size, and \
+        "# The deep run\n\nFrom a run of `cargo xtask check --deep` (`--write` writes this page): every state of every scope in its large \
+         size, and \
          every seeded bug.\n\n- Date: {}\n- Commit: {}\n- Machine: {}, {threads} threads\n- Compiler: {}\n\n## Scopes\n\n\
          {scopes}\n## Seeded bugs\n\n{bugs}",
         said("date", &["-u", "+%Y-%m-%d"])?,
