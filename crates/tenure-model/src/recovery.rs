@@ -5,7 +5,6 @@
 //! followed to its end.
 
 use crate::past::Chance;
-use crate::protocol::lease::DOUBT_MS;
 use crate::protocol::{End, Notice, Occupant, Outcome, Phase, Place, Sight};
 use crate::world::{Action, Caller, World};
 
@@ -35,8 +34,6 @@ pub struct Recovery {
     pub stays: Option<String>,
     /// How long it may take until everybody was served: what the dead have left, and a look at the store each.
     pub may_take_ms: u64,
-    /// How long an ask may still be under way that nobody waits for any more.
-    pub late_asks_ms: u64,
 }
 
 /// Follows a world to its end.
@@ -50,7 +47,6 @@ pub fn recover(world: &World) -> Recovery {
         left_behind: None,
         stays: None,
         may_take_ms: may_take_ms(&world),
-        late_asks_ms: DOUBT_MS,
     };
     for _ in 0..STEPS_MAX {
         let Some(action) = next(&world) else {

@@ -16,9 +16,9 @@ pub struct Scope {
     pub about: &'static str,
     /// The callers.
     pub callers: Cow<'static, [Terms]>,
-    /// How long the world lasts, and how many states that makes: in every run, and in the deep one.
+    /// How long the world lasts in every run, and how many states that makes.
     pub size: Size,
-    /// As above, for the deep run; `None`: as in every run.
+    /// The same in the deep run; `None`: as in every run.
     pub deep: Option<Size>,
     /// Time stops at every multiple of this, and where a hold, a place, a belief or an ask's time ends.
     pub grid_ms: u64,

@@ -1,4 +1,5 @@
 use super::{Article, Judge, called};
+use crate::protocol::lease::DOUBT_MS;
 use crate::recovery::Recovery;
 
 pub(super) const ARTICLE: Article = Article {
@@ -13,7 +14,7 @@ fn judge(recovery: &Recovery) -> Result<(), String> {
     }
     match recovery.quiet_after_ms {
         None => Err("the callers never come to rest".to_owned()),
-        Some(ms) if ms > recovery.may_take_ms + recovery.late_asks_ms => {
+        Some(ms) if ms > recovery.may_take_ms + DOUBT_MS => {
             Err(format!("the callers come to rest after {ms} ms only"))
         }
         Some(_) => Ok(()),
