@@ -1,0 +1,38 @@
+//! `cad`: compare and delete in one script. The final form of the documents.
+
+use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+
+/// The form.
+pub const FORM: Form = Form {
+    name: "cad",
+    acquires: "SET key token NX PX ms",
+    releases: "EVAL compare-and-delete key token",
+    breaks: "work that outlives the lock is not noticed; tokens from a small range collide",
+    how: "As get-del, but a script on the server compares and deletes: nothing happens between the two.",
+    changed: "The gap between GET and DEL is gone: nobody deletes another's lock, as long as no two tokens are the same. \
+              Drawn from 1 to 100,000, the same token turns up among 400 callers with a chance of more than a half. What \
+              is left is work that takes longer than the lock: nobody tells the holder, and nobody can refuse what it \
+              writes.",
+    advice: "Good enough where a second run costs time only. `tenure run --protocol classic` speaks it, and renews the \
+             lock while the job runs.",
+    nodes: 1,
+    steps: Some(Steps { acquire, release, turns: no_turns }),
+};
+
+fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => {
+            me.wrote.clone_from(&me.token);
+            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Millis(me.ttl_ms)) })
+        }
+        Some(Done { reply: Reply::Yes, .. }) => WON,
+        Some(_) => Next::Busy,
+    }
+}
+
+fn release(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => send(Command::DelIf { value: me.wrote.clone() }),
+        Some(_) => Next::Over,
+    }
+}

@@ -1,0 +1,38 @@
+//! `get-del`: the holder looks whose lock it is before it deletes it.
+
+use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+
+/// The form.
+pub const FORM: Form = Form {
+    name: "get-del",
+    acquires: "SET key token NX EX s",
+    releases: "GET key, compare with the token, DEL key",
+    breaks: "the key ends between GET and DEL, and DEL deletes the next one's lock",
+    how: "The value is the holder's random token. To release, the holder reads the key and deletes it only if its token \
+          is there.",
+    changed: "The token: a holder that is late sees somebody else's and keeps its hands off. But it looks and deletes in \
+              two commands, and the key can end and be taken between them.",
+    advice: "Use cad instead: the same token, compared and deleted in one step.",
+    nodes: 1,
+    steps: Some(Steps { acquire, release, turns: no_turns }),
+};
+
+fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => {
+            me.wrote.clone_from(&me.token);
+            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Seconds(me.ttl_ms / 1000)) })
+        }
+        Some(Done { reply: Reply::Yes, .. }) => WON,
+        Some(_) => Next::Busy,
+    }
+}
+
+/// Also the release of `getset`, whose token is its stamp.
+pub(crate) fn release(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last.map(|done| (&done.command, &done.reply)) {
+        None => send(Command::Get),
+        Some((Command::Get, Reply::Value(Some(value)))) if *value == me.wrote => send(Command::Del),
+        Some(_) => Next::Over,
+    }
+}

@@ -1,0 +1,29 @@
+//! `set-nx-ex`: taken and given an end in one step, released by anybody.
+
+use crate::setnx_del::release;
+use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+
+/// The form.
+pub const FORM: Form = Form {
+    name: "set-nx-ex",
+    acquires: "SET key 1 NX EX s",
+    releases: "DEL key",
+    breaks: "a holder that works longer than s deletes another's lock",
+    how: "One command writes the key where nothing is, and gives it an end. The value says nothing.",
+    changed: "SETNX and EXPIRE became one step: no crash leaves a lock for ever. But DEL deletes whatever is there: a \
+              holder that worked longer than the lock lasted deletes the next one's, and a third one enters.",
+    advice: "Use cad instead: the same acquire with a random token, and a release that compares it.",
+    nodes: 1,
+    steps: Some(Steps { acquire, release, turns: no_turns }),
+};
+
+fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => {
+            "1".clone_into(&mut me.wrote);
+            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Seconds(me.ttl_ms / 1000)) })
+        }
+        Some(Done { reply: Reply::Yes, .. }) => WON,
+        Some(_) => Next::Busy,
+    }
+}

@@ -1,0 +1,37 @@
+//! `setnx-del`: the first form.
+
+use crate::{Caller, Command, Done, Form, Next, Reply, Steps, WON, no_turns, send};
+
+/// The form.
+pub const FORM: Form = Form {
+    name: "setnx-del",
+    acquires: "SETNX key random",
+    releases: "DEL key",
+    breaks: "a crash blocks everybody for ever",
+    how: "Whoever writes the key first has the lock: SETNX writes only where nothing is. The holder deletes the key when \
+          it is done.",
+    changed: "It is the first. Before it, each process looked whether the key was there (EXISTS) and then wrote it (SET), and \
+              two could look before either wrote.",
+    advice: "Never use it: no lock without an end.",
+    nodes: 1,
+    steps: Some(Steps { acquire, release, turns: no_turns }),
+};
+
+fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => {
+            me.wrote.clone_from(&me.token);
+            send(Command::SetNx { value: me.wrote.clone(), ttl: None })
+        }
+        Some(Done { reply: Reply::Yes, .. }) => WON,
+        Some(_) => Next::Busy,
+    }
+}
+
+/// Also the release of the forms after it.
+pub(crate) fn release(_: &mut Caller, _: u64, last: Option<&Done>) -> Next {
+    match last {
+        None => send(Command::Del),
+        Some(_) => Next::Over,
+    }
+}
