@@ -17,11 +17,14 @@
 //! - [`walk`]: takes one way after another at random, through worlds that are too large for that.
 //! - [`story`] and [`diagram`]: any way through a world, in words that can be replayed, and drawn.
 //! - [`protocol`]: the code under check.
+//! - `lab`: the historical forms of the lock, checked in a plainer world.
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod diagram;
 pub mod facts;
+#[cfg(not(seeded_bugs))]
+pub mod lab;
 pub mod matrix;
 pub mod past;
 pub mod promises;

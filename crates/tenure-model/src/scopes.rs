@@ -74,6 +74,11 @@ const fn lasts(lasts_ms: u64, states: usize) -> Size {
     Size { lasts_ms, states }
 }
 
+/// The scope of this name.
+pub fn named(name: &str) -> Option<&'static Scope> {
+    ALL.iter().find(|scope| scope.name == name)
+}
+
 /// Every scope.
 pub static ALL: &[Scope] = &[
     Scope {

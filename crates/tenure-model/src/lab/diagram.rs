@@ -1,0 +1,110 @@
+//! A way to a broken promise as a sequence diagram in plain text: a lane for each caller, and what the key holds.
+
+use std::fmt::Write as _;
+
+use tenure_forms::{Form, Reply};
+
+use super::promise::called;
+use super::{Action, Broken, Doing, Happened, Promise, World};
+
+/// What the lock is called in diagrams.
+pub const KEY: &str = "lock";
+
+/// Width of a caller's lane: the longest command with its answer.
+const LANE: usize = 44;
+
+/// The diagram.
+pub fn draw(form: &Form, promise: Promise, broken: &Broken) -> String {
+    let mut text = format!("broken: {} ({})\n", promise.name(), promise.words());
+    let _ = writeln!(text, "form:   {} ({})", form.name, form.breaks);
+    if let Some(clocks) = clocks(&broken.begin) {
+        let _ = writeln!(text, "clocks: {clocks}");
+    }
+    let _ = writeln!(text, "\n{}", head(&broken.begin));
+    let mut world = broken.begin.clone();
+    for action in &broken.actions {
+        let happened = world.act(*action);
+        let _ = writeln!(text, "{}", row(&world, *action, &happened));
+    }
+    let _ = writeln!(text, "\nwhat went wrong: {}", broken.what);
+    let _ = writeln!(text, "steps: {}    (█ works under the lock, ✗ is dead)", broken.actions.len());
+    text
+}
+
+/// Whose clock differs, in words.
+pub fn clocks(world: &World) -> Option<String> {
+    let (who, ahead_ms) = world
+        .players
+        .iter()
+        .enumerate()
+        .find_map(|(who, player)| (player.ahead_ms != 0).then_some((who, player.ahead_ms)))?;
+    let way = if ahead_ms > 0 { "ahead" } else { "behind" };
+    Some(format!("that of {} is {} s {way}", called(who), ahead_ms.unsigned_abs() / 1000))
+}
+
+/// The names of the lanes.
+pub fn head(world: &World) -> String {
+    let mut head = format!("{:>6} ", "ms");
+    for who in 0..world.players.len() {
+        let _ = write!(head, "  {:<LANE$}", called(who));
+    }
+    format!("{head}{KEY}")
+}
+
+/// One thing that happened.
+pub fn row(world: &World, action: Action, happened: &Happened) -> String {
+    let mut row = format!("{:>6} ", world.elapsed_ms());
+    let (actor, words) = told(action, happened, world.nodes.len());
+    for (who, player) in world.players.iter().enumerate() {
+        let mark = match player.doing {
+            Doing::Dead => '✗',
+            Doing::Inside { .. } => '█',
+            _ => ' ',
+        };
+        let words = if actor == Some(who) { words.as_str() } else { "" };
+        let _ = write!(row, "{mark} {words:<LANE$}");
+    }
+    let keys: Vec<String> = world.nodes.iter().map(|node| key(world, node)).collect();
+    let note = if actor.is_none() { format!("   ({words})") } else { String::new() };
+    format!("{row}{}{note}", keys.join(" | ")).trim_end().to_owned()
+}
+
+/// Who did it, and in words what.
+fn told(action: Action, happened: &Happened, nodes: usize) -> (Option<usize>, String) {
+    match action {
+        Action::Die(who) => (Some(who), "dies".to_owned()),
+        Action::Pass => (None, "time passes".to_owned()),
+        Action::Forget(node) => (None, format!("server {} restarts empty", node + 1)),
+        Action::Go(who) => {
+            let Some(done) = &happened.done else { return (Some(who), "is done".to_owned()) };
+            let outcome = if happened.won {
+                " HAS IT"
+            } else if happened.busy {
+                " busy"
+            } else {
+                ""
+            };
+            let at = if nodes > 1 { format!("{}: ", done.node + 1) } else { String::new() };
+            let command = done.command.shown(KEY);
+            (Some(who), format!("{at}{command} → {}{outcome}", answer(&done.reply)))
+        }
+    }
+}
+
+/// A reply as `redis-cli` shows it, in short.
+pub fn answer(reply: &Reply) -> String {
+    match reply {
+        Reply::Yes => "1".to_owned(),
+        Reply::No => "0".to_owned(),
+        Reply::Value(None) => "nil".to_owned(),
+        Reply::Value(Some(value)) => value.clone(),
+    }
+}
+
+fn key(world: &World, node: &super::world::Node) -> String {
+    match node.slot.look(world.now_ms) {
+        None => "-".to_owned(),
+        Some((value, None)) => format!("{value} (no end)"),
+        Some((value, Some(at))) => format!("{value} ({} ms)", at - world.now_ms),
+    }
+}
