@@ -37,6 +37,7 @@ enum Command {
     Ls(ls::Args),
     Inspect(inspect::Args),
     Release(release::Args),
+    Lab(tenure_lab::Args),
 }
 
 const EXAMPLES: &str = "\
@@ -60,12 +61,20 @@ fn exit_code() -> u8 {
         Some(word) if word == keeper::COMMAND => return keeper::main(arguments),
         _ => {}
     }
+    if let Some(code) = tenure_lab::helper(std::env::args_os().skip(1)) {
+        return code;
+    }
     let command = match Tenure::try_parse() {
         Ok(Tenure { command }) => command,
         Err(error) => {
             let _ = error.print();
             return if error.use_stderr() { exit_codes::USAGE } else { 0 };
         }
+    };
+    // It brings its own threads, and blocks.
+    let command = match command {
+        Command::Lab(args) => return lab(args),
+        command => command,
     };
     // One thread: a job is tied to the life of the thread that started it.
     let result = tokio::runtime::Builder::new_current_thread()
@@ -85,5 +94,17 @@ async fn carry_out(command: Command) -> Result<u8, failure::Failure> {
         Command::Ls(args) => ls::run(args).await,
         Command::Inspect(args) => inspect::run(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Lab(_) => unreachable!("it was carried out before"),
     }
+}
+
+fn lab(args: tenure_lab::Args) -> u8 {
+    tenure_lab::run(args).unwrap_or_else(|error| {
+        text::say(&error.to_string());
+        match error {
+            tenure_lab::LabError::Usage(_) => exit_codes::USAGE,
+            tenure_lab::LabError::Server(_) => exit_codes::BACKEND,
+            tenure_lab::LabError::System(_) => exit_codes::SYSTEM,
+        }
+    })
 }

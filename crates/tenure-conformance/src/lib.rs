@@ -17,8 +17,9 @@ mod order;
 pub mod proxy;
 mod redis;
 mod resp;
-pub mod server;
 pub mod subject;
 pub mod suite;
 pub mod taker;
 mod wire;
+
+pub use tenure_own_redis as server;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tenure_forms::{Form, Reply};
 
-use super::promise::called;
+pub use super::promise::called;
 use super::{Action, Broken, Doing, Happened, Promise, World};
 
 /// What the lock is called in diagrams.
@@ -24,7 +24,8 @@ pub fn draw(form: &Form, promise: Promise, broken: &Broken) -> String {
     let mut world = broken.begin.clone();
     for action in &broken.actions {
         let happened = world.act(*action);
-        let _ = writeln!(text, "{}", row(&world, *action, &happened));
+        let keys: Vec<String> = world.nodes.iter().map(|node| key(&world, node)).collect();
+        let _ = writeln!(text, "{}", row(&world, *action, &happened, &keys));
     }
     let _ = writeln!(text, "\nwhat went wrong: {}", broken.what);
     let _ = writeln!(text, "steps: {}    (█ works under the lock, ✗ is dead)", broken.actions.len());
@@ -51,8 +52,8 @@ pub fn head(world: &World) -> String {
     format!("{head}{KEY}")
 }
 
-/// One thing that happened.
-pub fn row(world: &World, action: Action, happened: &Happened) -> String {
+/// One thing that happened, and what the key then was on each server.
+pub fn row(world: &World, action: Action, happened: &Happened, keys: &[String]) -> String {
     let mut row = format!("{:>6} ", world.elapsed_ms());
     let (actor, words) = told(action, happened, world.nodes.len());
     for (who, player) in world.players.iter().enumerate() {
@@ -64,7 +65,6 @@ pub fn row(world: &World, action: Action, happened: &Happened) -> String {
         let words = if actor == Some(who) { words.as_str() } else { "" };
         let _ = write!(row, "{mark} {words:<LANE$}");
     }
-    let keys: Vec<String> = world.nodes.iter().map(|node| key(world, node)).collect();
     let note = if actor.is_none() { format!("   ({words})") } else { String::new() };
     format!("{row}{}{note}", keys.join(" | ")).trim_end().to_owned()
 }

@@ -148,6 +148,6 @@ fn at_most_one(world: &World, is_so: impl Fn(usize) -> bool) -> Result<(), (Stri
 }
 
 /// What a caller is called.
-pub(super) fn called(who: usize) -> String {
+pub fn called(who: usize) -> String {
     char::from(b'A' + who as u8).to_string()
 }

@@ -353,10 +353,15 @@ impl World {
         later
     }
 
+    /// Somebody new comes, with a clock that is right; its number.
+    pub fn join(&mut self) -> usize {
+        self.players.push(Player::new("t3", 0, 1));
+        self.players.len() - 1
+    }
+
     /// Somebody new wants the lock. Does it get it?
     pub fn can_be_had(mut self) -> bool {
-        let newcomer = self.players.len();
-        self.players.push(Player::new("t3", 0, 1));
+        let newcomer = self.join();
         for _ in 0..STEPS_MAX {
             self.go(newcomer);
             match self.players[newcomer].doing {

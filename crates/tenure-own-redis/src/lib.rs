@@ -1,5 +1,7 @@
-//! A Redis server of one's own, for one test.
+//! A Redis server of one's own, for a test or an experiment.
+#![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,9 +19,36 @@ pub const PROGRAM_VARIABLE: &str = "TENURE_REDIS_SERVER";
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const TRIES: u32 = 5;
 
+/// There is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The program can't be run.
+    #[error(
+        "cannot run {program} ({error}); install it (`apt-get install redis-server`, `brew install redis`), or set {PROGRAM_VARIABLE} \
+         to its path"
+    )]
+    Missing {
+        /// Which program.
+        program: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It ran, and did not answer.
+    #[error("redis-server does not start within {STARTS_WITHIN:?}; its log:\n{log}")]
+    Silent {
+        /// What it wrote.
+        log: String,
+    },
+    /// The operating system refused something else.
+    #[error("the operating system refused a directory or a port for redis-server: {0}")]
+    System(#[from] std::io::Error),
+}
+
 /// What a server is started with besides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// A program and its first arguments that the server's command line is handed to.
+    pub through: Vec<OsString>,
     /// More arguments: `["--maxmemory", "2mb"]`.
     pub args: Vec<String>,
     /// Environment of the process.
@@ -54,16 +83,20 @@ impl RedisServer {
     /// # Panics
     /// When there is no `redis-server`, or it doesn't answer.
     pub fn with(options: Options) -> Self {
-        let dir = tempfile::Builder::new().prefix("tenure-redis-").tempdir().expect("a temporary directory");
+        Self::try_with(options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`RedisServer::with`], for whom a missing server is no bug.
+    pub fn try_with(options: Options) -> Result<Self, StartError> {
+        let dir = tempfile::Builder::new().prefix("tenure-redis-").tempdir()?;
         for _ in 0..TRIES {
             // Free now; somebody may take it before the server does. Then another one is tried.
-            let port = free_port();
-            if let Some(child) = spawn(port, &options, dir.path()) {
-                return Self { child, port, options, dir };
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            if let Some(child) = spawn(port, &options, dir.path())? {
+                return Ok(Self { child, port, options, dir });
             }
         }
-        let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-        panic!("redis-server does not start in {STARTS_WITHIN:?}; its log:\n{log}");
+        Err(StartError::Silent { log: std::fs::read_to_string(dir.path().join("log")).unwrap_or_default() })
     }
 
     /// Its port on 127.0.0.1.
@@ -108,7 +141,8 @@ impl RedisServer {
     /// When it does not start again.
     pub fn restart_empty(&mut self) {
         self.kill();
-        self.child = spawn(self.port, &self.options, self.dir.path()).expect("the server starts again");
+        let started = spawn(self.port, &self.options, self.dir.path()).expect("the program runs again");
+        self.child = started.expect("the server starts again");
     }
 
     /// Carries out one command over a connection of its own, as `redis-cli` would, and answers the raw reply.
@@ -140,10 +174,13 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
+/// `None`: it ended at once, or never answered.
+fn spawn(port: u16, options: &Options, dir: &Path) -> Result<Option<Child>, StartError> {
     let program = std::env::var_os(PROGRAM_VARIABLE).unwrap_or_else(|| "redis-server".into());
     let _ = std::fs::remove_file(dir.join("sock"));
-    let mut child = Command::new(&program)
+    let mut words = options.through.iter().chain([&program]);
+    let mut child = Command::new(words.next().expect("there is the program"))
+        .args(words)
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
         .args(["--unixsocket", "sock", "--logfile", "log", "--daemonize", "no", "--databases", "16", "--dir"])
         .arg(dir)
@@ -154,13 +191,7 @@ fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| {
-            panic!(
-                "cannot run {} ({error}). These tests need a Redis server: install it (`apt-get install \
-                 redis-server`, `brew install redis`), or set {PROGRAM_VARIABLE} to its path.",
-                program.display()
-            )
-        });
+        .map_err(|error| StartError::Missing { program: program.display().to_string(), error })?;
     let deadline = Instant::now() + STARTS_WITHIN;
     while Instant::now() < deadline {
         // Asked through its own socket, which it makes once it has the port: on the port another server may answer
@@ -170,16 +201,16 @@ fn spawn(port: u16, options: &Options, dir: &Path) -> Option<Child> {
             .and_then(|socket| answer(socket, &["PING"]))
             .is_some_and(|answer| answer.starts_with(['+', '-']) && !answer.contains("LOADING"))
         {
-            return Some(child);
+            return Ok(Some(child));
         }
         if !matches!(child.try_wait(), Ok(None)) {
-            return None;
+            return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     let _ = child.kill();
     let _ = child.wait();
-    None
+    Ok(None)
 }
 
 fn command(port: u16, words: &[&str]) -> Option<String> {

@@ -1,0 +1,145 @@
+//! `tenure lab check`: everything that can happen with a form.
+
+use serde::Serialize;
+use tenure_forms::{FORMS, Form};
+use tenure_model::lab::pinned::{self, Pin};
+use tenure_model::lab::{Promise, Verdict, diagram, verdict};
+use tenure_model::report::grouped;
+
+use crate::LabError;
+use crate::report::{long, short, table};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The form; without one: the table of all
+    #[arg(value_parser = crate::form_named)]
+    form: Option<&'static Form>,
+    /// Draw how this promise is broken; otherwise the one that the form is known for
+    #[arg(long, value_name = "NAME", value_parser = crate::promise_named, requires = "form")]
+    promise: Option<Promise>,
+    /// For programs: a line for each form and promise
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
+    if let (Some(form), Some(promise)) = (args.form, args.promise)
+        && !promise.concerns(form)
+    {
+        return Err(LabError::Usage(format!("{} means nothing for {}", promise.name(), form.name)));
+    }
+    let forms = args.form.map_or(&FORMS[..], |form| {
+        let at = FORMS.iter().position(|one| *one == form).expect("it is one of them");
+        &FORMS[at..=at]
+    });
+    let found: Vec<_> = forms.iter().map(|form| (*form, verdicts(form))).collect();
+    let expected = found.iter().all(|(form, verdicts)| {
+        verdicts.iter().all(|(promise, verdict)| pinned::of(form.name, *promise) == Some(Pin::of(verdict)))
+    });
+    match (args.json, args.form) {
+        (true, _) => json(&found),
+        (false, Some(form)) => one(form, &found[0].1, args.promise),
+        (false, None) => all(&found),
+    }
+    if !expected {
+        eprintln!("tenure: this is not what is expected of these forms; please report it");
+    }
+    Ok(u8::from(!expected))
+}
+
+/// Everything about a form. Tenure's own promises are checked at once.
+fn verdicts(form: &'static Form) -> Vec<(Promise, Verdict)> {
+    let promises = Promise::ALL.into_iter().filter(|promise| promise.concerns(form));
+    if form.steps.is_some() {
+        return promises.map(|promise| (promise, verdict(form, promise))).collect();
+    }
+    let once = verdict(form, Promise::Exclusion);
+    promises.map(|promise| (promise, once.clone())).collect()
+}
+
+fn all(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
+    let (columns, others) = Promise::ALL.split_at(Promise::COLUMNS.len());
+    let cell = |verdicts: &[(Promise, Verdict)], promise: Promise| {
+        let verdict = verdicts.iter().find(|(one, _)| *one == promise);
+        verdict.map_or_else(|| "-".to_owned(), |(_, verdict)| short(Pin::of(verdict)))
+    };
+    for promises in [columns, others] {
+        let head =
+            std::iter::once("FORM".to_owned()).chain(promises.iter().map(|one| one.name().to_uppercase()));
+        let mut rows = vec![head.collect::<Vec<_>>()];
+        for (form, verdicts) in found {
+            if promises.iter().any(|promise| promise.concerns(form)) {
+                let cells = promises.iter().map(|promise| cell(verdicts, *promise));
+                rows.push(std::iter::once(form.name.to_owned()).chain(cells).collect());
+            }
+        }
+        println!("{}", table(&rows));
+    }
+    let states = found.iter().flat_map(|(form, verdicts)| {
+        // Tenure's states stand for all of its promises at once.
+        verdicts.iter().take(if form.steps.is_some() { usize::MAX } else { 1 })
+    });
+    let states: usize = states
+        .filter_map(|(_, verdict)| match verdict {
+            Verdict::Kept { states } => Some(*states),
+            _ => None,
+        })
+        .sum();
+    for promise in Promise::ALL {
+        println!("{:<13} {}", promise.name(), promise.words());
+    }
+    println!(
+        "\nBROKEN in N: the shortest way has N steps; draw it with `tenure lab check FORM --promise NAME`. Kept: in \
+         every state, {} in all.",
+        grouped(states)
+    );
+}
+
+fn one(form: &'static Form, verdicts: &[(Promise, Verdict)], promise: Option<Promise>) {
+    println!("{}: {}\n", form.name, form.breaks);
+    for (promise, verdict) in verdicts {
+        print!("{}", long(*promise, verdict));
+    }
+    let promise = promise.unwrap_or_else(|| pinned::headline(form.name));
+    match verdicts.iter().find(|(one, _)| *one == promise) {
+        Some((_, Verdict::Broken(broken))) => {
+            println!("\n{}", diagram::draw(form, promise, broken));
+            println!("On a real server: tenure lab replay {} --promise {}", form.name, promise.name());
+        }
+        Some(_) if form.steps.is_none() => println!(
+            "\nBy the claims and ledgers that run in production, in the scopes {}. All scopes, and the mistakes \
+             that would be seen: cargo xtask check",
+            pinned::TENURE_SCOPES.join(", ")
+        ),
+        _ => {}
+    }
+}
+
+/// A verdict for programs.
+#[derive(Serialize)]
+struct Row<'a> {
+    v: u32,
+    form: &'a str,
+    promise: &'a str,
+    verdict: &'a str,
+    states: Option<usize>,
+    steps: Option<usize>,
+    what: Option<&'a str>,
+}
+
+fn json(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
+    for (form, verdicts) in found {
+        for (promise, verdict) in verdicts {
+            let (name, states, steps, what) = match verdict {
+                Verdict::Kept { states } => ("kept", Some(*states), None, None),
+                Verdict::Broken(broken) => {
+                    ("broken", None, Some(broken.actions.len()), Some(broken.what.as_str()))
+                }
+                Verdict::NoTokens => ("no-tokens", None, None, None),
+            };
+            let row =
+                Row { v: 1, form: form.name, promise: promise.name(), verdict: name, states, steps, what };
+            println!("{}", serde_json::to_string(&row).expect("a row of texts and numbers"));
+        }
+    }
+}

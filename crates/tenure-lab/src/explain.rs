@@ -1,0 +1,81 @@
+//! `tenure lab ls` and `tenure lab explain`.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use tenure_forms::{FORMS, Form};
+use tenure_model::lab::{Promise, pinned};
+
+use crate::report::{short, table, wrapped};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct LsArgs {
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The form; see `tenure lab ls`
+    #[arg(value_parser = crate::form_named)]
+    form: &'static Form,
+}
+
+/// A form for programs.
+#[derive(Serialize)]
+struct Row {
+    v: u32,
+    name: &'static str,
+    acquires: &'static str,
+    releases: &'static str,
+    breaks: &'static str,
+}
+
+pub(crate) fn ls(args: &LsArgs) -> u8 {
+    if args.json {
+        for form in FORMS {
+            let Form { name, acquires, releases, breaks, .. } = *form;
+            let row = Row { v: 1, name, acquires, releases, breaks };
+            println!("{}", serde_json::to_string(&row).expect("a row of texts"));
+        }
+        return 0;
+    }
+    let mut rows = vec![vec!["FORM".to_owned(), "WHAT BREAKS".to_owned()]];
+    rows.extend(FORMS.iter().map(|form| vec![form.name.to_owned(), form.breaks.to_owned()]));
+    print!("{}", table(&rows));
+    println!("\nMore: tenure lab explain FORM; all of them checked: tenure lab check");
+    0
+}
+
+pub(crate) fn explain(args: &Args) -> u8 {
+    print!("{}", page(args.form));
+    0
+}
+
+fn page(form: &Form) -> String {
+    let mut page = format!("{}\n\n  acquire  {}\n  release  {}\n", form.name, form.acquires, form.releases);
+    let _ = write!(page, "\n{}", wrapped(form.how, ""));
+    let _ = write!(page, "\nWhat it changed\n{}", wrapped(form.changed, "  "));
+    let _ = writeln!(page, "\nWhat it keeps and breaks (tenure lab check {})", form.name);
+    for promise in Promise::ALL.into_iter().filter(|promise| promise.concerns(form)) {
+        let pin = pinned::of(form.name, promise).expect("what concerns a form is pinned");
+        let _ = writeln!(page, "  {:<13} {:<13} {}", promise.name(), short(pin), promise.words());
+    }
+    let slips: Vec<_> = form.slips().collect();
+    if !slips.is_empty() {
+        let _ = writeln!(page, "\nSlips in the documents' listings");
+        for slip in slips {
+            let _ = write!(page, "{}", wrapped(&format!("written: {}", slip.written), "  "));
+            let _ = write!(page, "{}", wrapped(&format!("effect: {}", slip.effect), "    "));
+            let _ = write!(page, "{}", wrapped(&format!("meant: {}", slip.meant), "    "));
+        }
+    }
+    let _ = write!(page, "\nWhat to do\n{}", wrapped(form.advice, "  "));
+    let next = FORMS.iter().skip_while(|one| one.name != form.name).nth(1);
+    let _ = writeln!(page, "\nSee it break: tenure lab replay {}", form.name);
+    if let Some(next) = next {
+        let _ = writeln!(page, "Next: tenure lab explain {}", next.name);
+    }
+    page
+}

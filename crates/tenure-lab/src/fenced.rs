@@ -1,0 +1,86 @@
+//! What `tenure lab replay tenure` shows: a holder that overslept, and the resource that refuses it.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use tenure::{Client, Guard};
+use tokio::runtime::Runtime;
+
+use crate::LabError;
+use crate::replay::key;
+use crate::resource::{Resource, Written};
+use crate::servers::{Server, connect};
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// A process that takes the lock: its tasks run only while it does.
+struct Process {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Process {
+    fn start(url: &str) -> Result<Self, LabError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client =
+            runtime.block_on(Client::connect(url)).map_err(|error| LabError::Server(error.to_string()))?;
+        Ok(Self { runtime, client })
+    }
+
+    fn acquire(&self, name: &str) -> Result<Guard, LabError> {
+        let lock = self.client.lock(name).ttl(TTL);
+        self.runtime.block_on(lock.acquire()).map_err(|error| LabError::Server(error.to_string()))
+    }
+}
+
+pub(crate) fn replay(urls: &[String]) -> Result<u8, LabError> {
+    let mut server = Server::start(urls, 1)?.remove(0);
+    let name = key()?;
+    let resource = Resource::beside(&name);
+    let played = play(&server, &name, &resource);
+    for key in resource.keys() {
+        let _ = server.ask(&["DEL", key]);
+    }
+    played
+}
+
+fn play(server: &Server, name: &str, resource: &Resource) -> Result<u8, LabError> {
+    println!("tenure on {}\n", server.shown());
+    let mut connection = connect(server.url())?;
+    let (a, b) = (Process::start(server.url())?, Process::start(server.url())?);
+    let mut write = |who: &str, guard: &Guard| {
+        let written = resource.write(&mut connection, guard.fence(), Some(guard.fence()))?;
+        let answer = match written {
+            Written::Ok => "accepted",
+            Written::Stale => "ACCEPTED, although a later holder has written",
+            Written::Refused => "REFUSED: a larger token has been seen",
+        };
+        println!("{who} writes with token {}: {answer}", guard.fence());
+        Ok::<_, LabError>(written)
+    };
+
+    let first = a.acquire(name)?;
+    println!("A has the lock, token {}, lease {:?}", first.fence(), TTL);
+    write("A", &first)?;
+    println!("A is stopped for longer than its lease (nothing in it runs, no renewal either)");
+    sleep(2 * TTL + Duration::from_millis(200));
+    let second = b.acquire(name)?;
+    println!("B has the lock, token {}", second.fence());
+    let fresh = write("B", &second)?;
+    println!("A goes on. It could know: holds() is {}. It does not look, and writes:", first.holds());
+    let stale = write("A", &first)?;
+    let overlapped = first.holds() && second.holds();
+    let _ = b.runtime.block_on(second.release());
+    let _ = a.runtime.block_on(first.release());
+
+    let kept = fresh == Written::Ok && stale == Written::Refused && !overlapped;
+    println!(
+        "\n{}",
+        if kept {
+            "The stale write was refused, and never did two guards hold."
+        } else {
+            "This is not what Tenure promises; please report it."
+        }
+    );
+    Ok(u8::from(!kept))
+}

@@ -1,0 +1,294 @@
+//! One process of a race: it takes the lock again and again, writes to what the lock guards, and meets with accidents.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Parser;
+use redis::Connection;
+use rustix::process::{Signal, getpid, kill_process};
+use tenure::{Client, Moment};
+use tenure_engine::{boottime, unix_ms};
+use tenure_forms::{Caller, Done, Form, Next};
+
+use crate::resource::{Resource, Written};
+use crate::servers::{connect, run};
+use crate::{LabError, form_named};
+
+/// What the process is called with.
+pub(crate) const COMMAND: &str = "__racer";
+
+/// How long each lock is to last.
+pub(crate) const TTL_MS: u64 = 1000;
+
+/// The pause between two tries.
+const TRY_AGAIN: Duration = Duration::from_millis(10);
+
+/// What a process of a race is told.
+#[derive(Parser, Clone, Debug)]
+pub(crate) struct Helper {
+    #[arg(long, value_parser = form_named)]
+    pub(crate) form: &'static Form,
+    #[arg(long)]
+    pub(crate) url: Vec<String>,
+    #[arg(long)]
+    pub(crate) key: String,
+    /// How far its clock is ahead.
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) ahead_ms: i64,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// When the race ends, in milliseconds of CLOCK_BOOTTIME.
+    #[arg(long)]
+    pub(crate) until_ms: u64,
+    /// An accident that happens at the first opportunity; others happen by chance.
+    #[arg(long, value_enum)]
+    pub(crate) accident: Option<Accident>,
+}
+
+/// What happens to a process, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Accident {
+    /// It is stopped inside for longer than the lock lasts.
+    Oversleep,
+    /// It dies inside.
+    DieInside,
+    /// It dies between two commands of a successful acquire.
+    DieTaking,
+    /// It is stopped between two commands of a release.
+    PauseReleasing,
+}
+
+impl Accident {
+    /// As an argument.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Oversleep => "oversleep",
+            Self::DieInside => "die-inside",
+            Self::DieTaking => "die-taking",
+            Self::PauseReleasing => "pause-releasing",
+        }
+    }
+
+    /// How often it happens by chance, in thousand opportunities.
+    fn per_mille(self) -> u64 {
+        match self {
+            Self::Oversleep => 10,
+            Self::DieInside | Self::DieTaking | Self::PauseReleasing => 5,
+        }
+    }
+}
+
+/// What a process tells on stdout, a line each, at once: it may die in the next moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    /// It has the lock, which is its own until the second moment.
+    In(u64, u64),
+    /// It is about to release the lock, which was its own until the second moment.
+    Out(u64, u64),
+    /// It dies.
+    Dies(u64),
+    /// It wrote.
+    Wrote(Written),
+}
+
+impl Line {
+    fn tell(self) {
+        let mut stdout = std::io::stdout().lock();
+        let told = match self {
+            Self::In(at, until) => writeln!(stdout, "in {at} {until}"),
+            Self::Out(at, until) => writeln!(stdout, "out {at} {until}"),
+            Self::Dies(at) => writeln!(stdout, "dies {at} 0"),
+            Self::Wrote(written) => writeln!(stdout, "wrote {} 0", written as u8),
+        };
+        if told.and_then(|()| stdout.flush()).is_err() {
+            // Nobody listens any more.
+            std::process::exit(0);
+        }
+    }
+
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (kind, at, until) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        match (kind, at) {
+            ("in", _) => Some(Self::In(at, until)),
+            ("out", _) => Some(Self::Out(at, until)),
+            ("dies", _) => Some(Self::Dies(at)),
+            ("wrote", 0) => Some(Self::Wrote(Written::Ok)),
+            ("wrote", 1) => Some(Self::Wrote(Written::Stale)),
+            ("wrote", _) => Some(Self::Wrote(Written::Refused)),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn main(helper: Helper) -> u8 {
+    let resource = Resource::beside(&helper.key);
+    let raced = connect(&helper.url[0]).and_then(|connection| {
+        let racer = Racer { chance: helper.seed, helper, resource, connection };
+        if racer.helper.form.steps.is_some() { racer.by_steps() } else { racer.by_tenure() }
+    });
+    match raced {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("tenure: {error}");
+            69
+        }
+    }
+}
+
+struct Racer {
+    helper: Helper,
+    resource: Resource,
+    /// To what the lock guards.
+    connection: Connection,
+    chance: u64,
+}
+
+impl Racer {
+    fn is_over(&self) -> bool {
+        boottime().0 >= self.helper.until_ms
+    }
+
+    /// One of the historical forms.
+    fn by_steps(mut self) -> Result<(), LabError> {
+        let mut servers: Vec<Connection> =
+            self.helper.url.iter().map(|url| connect(url)).collect::<Result<_, _>>()?;
+        while !self.is_over() {
+            let token = format!("{:016x}", self.random());
+            let mut caller = Caller::new(&token, TTL_MS);
+            let begun_ms = boottime().0;
+            if !self.take(&mut caller, &mut servers)? {
+                std::thread::sleep(TRY_AGAIN);
+                continue;
+            }
+            // The first form lasts for ever, the others for the time that was asked for.
+            let until_ms = if self.helper.form.name == "setnx-del" { u64::MAX } else { begun_ms + TTL_MS };
+            Line::In(boottime().0, until_ms).tell();
+            let number = self.resource.number(&mut self.connection)?;
+            self.write(number, None)?;
+            std::thread::sleep(self.work());
+            self.perhaps_inside();
+            self.write(number, None)?;
+            Line::Out(boottime().0, until_ms).tell();
+            self.give_back(&mut caller, &mut servers)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, caller: &mut Caller, servers: &mut [Connection]) -> Result<bool, LabError> {
+        let mut last: Option<Done> = None;
+        loop {
+            let clock_ms = unix_ms().saturating_add_signed(self.helper.ahead_ms);
+            match self.helper.form.acquire(caller, clock_ms, last.as_ref()) {
+                Next::Send { node, command } => {
+                    let won = |done: &Done| done.reply == tenure_forms::Reply::Yes;
+                    if last.as_ref().is_some_and(won) && self.happens(Accident::DieTaking) {
+                        die();
+                    }
+                    let reply = self.ask(&mut servers[node], &command)?;
+                    last = Some(Done { node, command, reply });
+                }
+                next => return Ok(matches!(next, Next::Won { .. })),
+            }
+        }
+    }
+
+    fn give_back(&mut self, caller: &mut Caller, servers: &mut [Connection]) -> Result<(), LabError> {
+        let mut last: Option<Done> = None;
+        loop {
+            let clock_ms = unix_ms().saturating_add_signed(self.helper.ahead_ms);
+            let Next::Send { node, command } = self.helper.form.release(caller, clock_ms, last.as_ref())
+            else {
+                return Ok(());
+            };
+            if last.is_some() && self.happens(Accident::PauseReleasing) {
+                std::thread::sleep(self.pause());
+            }
+            let reply = self.ask(&mut servers[node], &command)?;
+            last = Some(Done { node, command, reply });
+        }
+    }
+
+    fn ask(
+        &self,
+        server: &mut Connection,
+        command: &tenure_forms::Command,
+    ) -> Result<tenure_forms::Reply, LabError> {
+        run(server, &self.helper.key, command)
+    }
+
+    /// Tenure's own lock, through the library.
+    fn by_tenure(mut self) -> Result<(), LabError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let failed = |error: &dyn std::fmt::Display| LabError::Server(error.to_string());
+            let client = Client::connect(&self.helper.url[0]).await.map_err(|error| failed(&error))?;
+            let lock = client.lock(&self.helper.key).ttl(Duration::from_millis(TTL_MS));
+            while !self.is_over() {
+                let left = Duration::from_millis(Moment(self.helper.until_ms).since(boottime()));
+                let guard = match lock.clone().wait(left).acquire().await {
+                    Ok(guard) => guard,
+                    Err(tenure::AcquireError::Busy(_) | tenure::AcquireError::WaitElapsed { .. }) => continue,
+                    Err(error) => return Err(failed(&error)),
+                };
+                Line::In(boottime().0, guard.deadline().0).tell();
+                self.write(guard.fence(), Some(guard.fence()))?;
+                tokio::time::sleep(self.work()).await;
+                self.perhaps_inside();
+                self.write(guard.fence(), Some(guard.fence()))?;
+                Line::Out(boottime().0, guard.deadline().0).tell();
+                // Whether it was lost is what the race is about; the next acquire begins anew.
+                let _ = guard.release().await;
+            }
+            client.close(Duration::from_millis(100)).await;
+            Ok(())
+        })
+    }
+
+    fn write(&mut self, number: u64, fence: Option<u64>) -> Result<(), LabError> {
+        Line::Wrote(self.resource.write(&mut self.connection, number, fence)?).tell();
+        Ok(())
+    }
+
+    fn perhaps_inside(&mut self) {
+        if self.happens(Accident::DieInside) {
+            die();
+        }
+        if self.happens(Accident::Oversleep) {
+            // The whole process: nothing in it runs, as under SIGSTOP.
+            std::thread::sleep(self.pause());
+        }
+    }
+
+    /// Is it time for this accident?
+    fn happens(&mut self, accident: Accident) -> bool {
+        if self.helper.accident == Some(accident) {
+            self.helper.accident = None;
+            return true;
+        }
+        self.random() % 1000 < accident.per_mille()
+    }
+
+    fn work(&mut self) -> Duration {
+        Duration::from_millis(5 + self.random() % 15)
+    }
+
+    /// Longer than a lock of a second and its guard time.
+    fn pause(&mut self) -> Duration {
+        Duration::from_millis(TTL_MS * 9 / 4 + self.random() % 500)
+    }
+
+    /// SplitMix64.
+    fn random(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Nothing is cleaned up, nobody is told.
+fn die() {
+    Line::Dies(boottime().0).tell();
+    let _ = kill_process(getpid(), Signal::KILL);
+}
