@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde::Serialize;
+use tenure::Moment;
 use tenure_engine::boottime;
 use tenure_forms::{FORMS, Form};
 
@@ -144,13 +145,13 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
 fn race(form: &'static Form, args: &Args) -> Result<Count, LabError> {
     let mut servers = Server::start(&args.url, form.nodes)?;
     let key = key()?;
-    let begin_ms = boottime().0;
-    let until_ms = begin_ms + u64::from(args.secs) * 1000;
+    let begin = boottime();
+    let end = begin.plus(u64::from(args.secs) * 1000);
     // Scoped to this thread: the servers die with it.
     let told = std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..args.clients)
             .map(|client| {
-                let helper = helper(form, &servers, &key, client, args.seed, until_ms);
+                let helper = helper(form, &servers, &key, client, args.seed, end);
                 scope.spawn(move || lane(helper))
             })
             .collect();
@@ -164,7 +165,7 @@ fn race(form: &'static Form, args: &Args) -> Result<Count, LabError> {
             let _ = server.ask(&["DEL", name]);
         }
     }
-    Ok(count(form, &told, begin_ms, until_ms))
+    Ok(count(form, &told, begin, end))
 }
 
 fn helper(
@@ -173,7 +174,7 @@ fn helper(
     key: &str,
     client: u32,
     seed: u64,
-    until_ms: u64,
+    end: Moment,
 ) -> racer::Helper {
     let stamped = !form.turns("0").is_empty();
     racer::Helper {
@@ -182,7 +183,7 @@ fn helper(
         key: key.to_owned(),
         ahead_ms: if stamped { SKEWS_MS[client as usize % SKEWS_MS.len()] } else { 0 },
         seed: seed.wrapping_mul(1_000_003).wrapping_add(u64::from(client) << 32),
-        until_ms,
+        until_ms: end.0,
         accident: accident(form, client),
     }
 }
@@ -227,18 +228,18 @@ fn lane(mut helper: racer::Helper) -> Result<Vec<Line>, LabError> {
 /// Somebody had the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Section {
-    from_ms: u64,
+    from: Moment,
     /// When it was left, or its holder died.
-    to_ms: u64,
+    to: Moment,
     /// Until when the lock was its own.
-    until_ms: u64,
+    owned_until: Moment,
 }
 
-fn count(form: &'static Form, told: &[Vec<Line>], begin_ms: u64, end_ms: u64) -> Count {
+fn count(form: &'static Form, told: &[Vec<Line>], begin: Moment, end: Moment) -> Count {
     let mut count = Count { v: 1, form: form.name, ..Count::default() };
     let mut sections = Vec::new();
     for line in told.iter().flat_map(|lines| {
-        sections.extend(sections_of(lines, end_ms));
+        sections.extend(sections_of(lines, end));
         lines
     }) {
         match line {
@@ -252,39 +253,35 @@ fn count(form: &'static Form, told: &[Vec<Line>], begin_ms: u64, end_ms: u64) ->
     count.sections = sections.len();
     // A stamp of a fast clock lasts so much longer.
     let skew_ms = if form.turns("0").is_empty() { 0 } else { 4000 };
-    let (mut owned_until, mut used_until) = (0, begin_ms);
+    let stuck_ms = |from: Moment, to: Moment| to.since(from).saturating_sub(IDLE_MS + skew_ms);
+    let (mut owned_until, mut used_until) = (Moment(0), begin);
     for section in &sections {
-        count.overlaps += usize::from(section.from_ms < owned_until);
-        count.stuck_ms += idle(used_until, section.from_ms, IDLE_MS + skew_ms);
-        owned_until = owned_until.max(section.to_ms.min(section.until_ms));
-        used_until = used_until.max(section.to_ms);
+        count.overlaps += usize::from(section.from < owned_until);
+        count.stuck_ms += stuck_ms(used_until, section.from);
+        owned_until = owned_until.max(section.to.min(section.owned_until));
+        used_until = used_until.max(section.to);
     }
-    count.stuck_ms += idle(used_until, end_ms, IDLE_MS + skew_ms);
+    count.stuck_ms += stuck_ms(used_until, end);
     count
 }
 
-/// How much longer than explained nobody had the lock.
-fn idle(from_ms: u64, to_ms: u64, explained_ms: u64) -> u64 {
-    to_ms.saturating_sub(from_ms).saturating_sub(explained_ms)
-}
-
 /// The sections of one lane, in which one process follows another.
-fn sections_of(lines: &[Line], end_ms: u64) -> Vec<Section> {
+fn sections_of(lines: &[Line], end: Moment) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     let mut inside = false;
     for line in lines {
         match *line {
-            Line::In(from_ms, until_ms) => {
-                sections.push(Section { from_ms, to_ms: end_ms.max(from_ms), until_ms });
+            Line::In(from, owned_until) => {
+                sections.push(Section { from, to: end.max(from), owned_until });
                 inside = true;
             }
-            Line::Out(to_ms, until_ms) if inside => {
+            Line::Out(to, owned_until) if inside => {
                 let last = sections.last_mut().expect("it went in");
-                (last.to_ms, last.until_ms) = (to_ms, until_ms);
+                (last.to, last.owned_until) = (to, owned_until);
                 inside = false;
             }
-            Line::Dies(to_ms) if inside => {
-                sections.last_mut().expect("it went in").to_ms = to_ms;
+            Line::Dies(to) if inside => {
+                sections.last_mut().expect("it went in").to = to;
                 inside = false;
             }
             _ => {}
@@ -300,21 +297,30 @@ mod tests {
     #[test]
     fn what_overlaps_and_what_idles_is_counted() {
         let form = tenure_forms::form("cad").unwrap();
-        let a = vec![Line::In(0, 1000), Line::Wrote(Written::Stale), Line::Out(1500, 1000)];
-        let b = vec![Line::In(999, 1999), Line::Dies(1200)];
-        let c = vec![Line::In(6000, 7000), Line::Out(6001, 7000)];
-        let count = count(form, &[a, b, c], 0, 7000);
+        let a = vec![
+            Line::In(Moment(0), Moment(1000)),
+            Line::Wrote(Written::Stale),
+            Line::Out(Moment(1500), Moment(1000)),
+        ];
+        let b = vec![Line::In(Moment(999), Moment(1999)), Line::Dies(Moment(1200))];
+        let c = vec![Line::In(Moment(9000), Moment(10_000)), Line::Out(Moment(9001), Moment(10_000))];
+        let count = count(form, &[a, b, c], Moment(0), Moment(10_000));
         assert_eq!((count.sections, count.deaths, count.stale_writes, count.overlaps), (3, 1, 1, 1));
-        assert_eq!(count.stuck_ms, 6000 - 1500 - IDLE_MS);
+        assert_eq!(count.stuck_ms, 9000 - 1500 - IDLE_MS);
         assert!(!count.is_clean());
     }
 
     #[test]
     fn one_after_the_other_is_clean() {
         let form = tenure_forms::form("tenure").unwrap();
-        let a = vec![Line::In(0, 900), Line::Out(100, 950), Line::In(200, 1100), Line::Out(300, 1100)];
-        let b = vec![Line::In(100, 900), Line::Out(200, 900)];
-        assert!(count(form, &[a, b], 0, 300).is_clean());
+        let a = vec![
+            Line::In(Moment(0), Moment(900)),
+            Line::Out(Moment(100), Moment(950)),
+            Line::In(Moment(200), Moment(1100)),
+            Line::Out(Moment(300), Moment(1100)),
+        ];
+        let b = vec![Line::In(Moment(100), Moment(900)), Line::Out(Moment(200), Moment(900))];
+        assert!(count(form, &[a, b], Moment(0), Moment(300)).is_clean());
     }
 
     /// A form that gives the lock to the next one while an overslept holder still works has not overlapped: its time
@@ -322,8 +328,8 @@ mod tests {
     #[test]
     fn who_overslept_does_not_count_as_overlapped() {
         let form = tenure_forms::form("cad").unwrap();
-        let a = vec![Line::In(0, 1000), Line::Out(1500, 1000)];
-        let b = vec![Line::In(1001, 2001), Line::Out(1100, 2001)];
-        assert_eq!(count(form, &[a, b], 0, 1500).overlaps, 0);
+        let a = vec![Line::In(Moment(0), Moment(1000)), Line::Out(Moment(1500), Moment(1000))];
+        let b = vec![Line::In(Moment(1001), Moment(2001)), Line::Out(Moment(1100), Moment(2001))];
+        assert_eq!(count(form, &[a, b], Moment(0), Moment(1500)).overlaps, 0);
     }
 }

@@ -82,11 +82,11 @@ impl Accident {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// It has the lock, which is its own until the second moment.
-    In(u64, u64),
+    In(Moment, Moment),
     /// It is about to release the lock, which was its own until the second moment.
-    Out(u64, u64),
+    Out(Moment, Moment),
     /// It dies.
-    Dies(u64),
+    Dies(Moment),
     /// It wrote.
     Wrote(Written),
 }
@@ -95,9 +95,9 @@ impl Line {
     fn tell(self) {
         let mut stdout = std::io::stdout().lock();
         let told = match self {
-            Self::In(at, until) => writeln!(stdout, "in {at} {until}"),
-            Self::Out(at, until) => writeln!(stdout, "out {at} {until}"),
-            Self::Dies(at) => writeln!(stdout, "dies {at} 0"),
+            Self::In(at, until) => writeln!(stdout, "in {} {}", at.0, until.0),
+            Self::Out(at, until) => writeln!(stdout, "out {} {}", at.0, until.0),
+            Self::Dies(at) => writeln!(stdout, "dies {} 0", at.0),
             Self::Wrote(written) => writeln!(stdout, "wrote {} 0", written as u8),
         };
         if told.and_then(|()| stdout.flush()).is_err() {
@@ -110,9 +110,9 @@ impl Line {
         let mut words = line.split(' ');
         let (kind, at, until) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         match (kind, at) {
-            ("in", _) => Some(Self::In(at, until)),
-            ("out", _) => Some(Self::Out(at, until)),
-            ("dies", _) => Some(Self::Dies(at)),
+            ("in", _) => Some(Self::In(Moment(at), Moment(until))),
+            ("out", _) => Some(Self::Out(Moment(at), Moment(until))),
+            ("dies", _) => Some(Self::Dies(Moment(at))),
             ("wrote", 0) => Some(Self::Wrote(Written::Ok)),
             ("wrote", 1) => Some(Self::Wrote(Written::Stale)),
             ("wrote", _) => Some(Self::Wrote(Written::Refused)),
@@ -146,7 +146,7 @@ struct Racer {
 
 impl Racer {
     fn is_over(&self) -> bool {
-        boottime().0 >= self.helper.until_ms
+        boottime() >= Moment(self.helper.until_ms)
     }
 
     /// One of the historical forms.
@@ -156,20 +156,21 @@ impl Racer {
         while !self.is_over() {
             let token = format!("{:016x}", self.random());
             let mut caller = Caller::new(&token, TTL_MS);
-            let begun_ms = boottime().0;
+            let begun = boottime();
             if !self.take(&mut caller, &mut servers)? {
                 std::thread::sleep(TRY_AGAIN);
                 continue;
             }
             // The first form lasts for ever, the others for the time that was asked for.
-            let until_ms = if self.helper.form.name == "setnx-del" { u64::MAX } else { begun_ms + TTL_MS };
-            Line::In(boottime().0, until_ms).tell();
+            let owned_until =
+                if self.helper.form.name == "setnx-del" { Moment::NEVER } else { begun.plus(TTL_MS) };
+            Line::In(boottime(), owned_until).tell();
             let number = self.resource.number(&mut self.connection)?;
             self.write(number, None)?;
             std::thread::sleep(self.work());
             self.perhaps_inside();
             self.write(number, None)?;
-            Line::Out(boottime().0, until_ms).tell();
+            Line::Out(boottime(), owned_until).tell();
             self.give_back(&mut caller, &mut servers)?;
         }
         Ok(())
@@ -231,12 +232,12 @@ impl Racer {
                     Err(tenure::AcquireError::Busy(_) | tenure::AcquireError::WaitElapsed { .. }) => continue,
                     Err(error) => return Err(failed(&error)),
                 };
-                Line::In(boottime().0, guard.deadline().0).tell();
+                Line::In(boottime(), guard.deadline()).tell();
                 self.write(guard.fence(), Some(guard.fence()))?;
                 tokio::time::sleep(self.work()).await;
                 self.perhaps_inside();
                 self.write(guard.fence(), Some(guard.fence()))?;
-                Line::Out(boottime().0, guard.deadline().0).tell();
+                Line::Out(boottime(), guard.deadline()).tell();
                 // Whether it was lost is what the race is about; the next acquire begins anew.
                 let _ = guard.release().await;
             }
@@ -289,6 +290,6 @@ impl Racer {
 
 /// Nothing is cleaned up, nobody is told.
 fn die() {
-    Line::Dies(boottime().0).tell();
+    Line::Dies(boottime()).tell();
     let _ = kill_process(getpid(), Signal::KILL);
 }

@@ -34,21 +34,16 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
         return fenced::replay(&args.url);
     }
     let promise = args.promise.unwrap_or_else(|| pinned::headline(args.form.name));
-    let broken = match promise.concerns(args.form).then(|| verdict(args.form, promise)) {
-        Some(Verdict::Broken(broken)) => broken,
-        _ => {
-            let breaks: Vec<_> = Promise::ALL
-                .into_iter()
-                .filter(|one| matches!(pinned::of(args.form.name, *one), Some(pinned::Pin::Broken(_))))
-                .map(Promise::name)
-                .collect();
-            return Err(LabError::Usage(format!(
-                "{} does not break {}; it breaks {}",
-                args.form.name,
-                promise.name(),
-                breaks.join(", ")
-            )));
-        }
+    let found = promise.concerns(args.form).then(|| verdict(args.form, promise));
+    let Some(Verdict::Broken(broken)) = found else {
+        let breaks = |one: &Promise| matches!(pinned::of(args.form.name, *one), Some(pinned::Pin::Broken(_)));
+        let broken: Vec<_> = Promise::ALL.into_iter().filter(breaks).map(Promise::name).collect();
+        return Err(LabError::Usage(format!(
+            "{} does not break {}; it breaks {}",
+            args.form.name,
+            promise.name(),
+            broken.join(", ")
+        )));
     };
     let servers = Server::start(&args.url, args.form.nodes)?;
     let key = key()?;
