@@ -70,18 +70,6 @@ fn an_unknown_form_is_told_the_ones_there_are() {
     assert!(told.contains("cad does not break crash-frees; it breaks told, own-identity"), "{told}");
 }
 
-/// It ends with 1 where it does not agree with what is pinned.
-#[test]
-fn the_table_agrees_with_what_is_pinned() {
-    let output = lab(&["check"]);
-    assert_eq!(code(output.status), 0);
-    let table = text(&output);
-    let row =
-        |form: &str| table.lines().find(|line| line.starts_with(&format!("{form} "))).unwrap().to_owned();
-    assert_eq!(row("tenure").matches("kept").count(), Promise::COLUMNS.len());
-    assert!(row("setnx-del").contains("BROKEN in 2"), "{table}");
-}
-
 #[test]
 fn a_broken_promise_is_drawn() {
     let drawn = text(&lab(&["check", "get-del"]));
