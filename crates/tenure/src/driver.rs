@@ -62,7 +62,7 @@ struct Entry {
 struct Table {
     entries: HashMap<u32, Entry>,
     deadlines: BTreeSet<(Moment, u32)>,
-    /// Randomness that was fetched ahead, for owners to come.
+    /// Randomness that was fetched ahead.
     secrets: Vec<u128>,
     /// The background task sleeps until then at the latest.
     asleep_until: Option<Moment>,
@@ -135,10 +135,7 @@ impl Driver {
                 break serial;
             }
         };
-        let secret = table.secrets.pop().unwrap_or_else(|| {
-            table.secrets = self.engine.secrets();
-            table.secrets.pop().expect("there are some")
-        });
+        let secret = table.secret(&*self.engine);
         let owner = Owner { holder: HolderId { process: self.engine.process(), serial }, secret };
         let view = View::new();
         let watch = view.watch();
@@ -147,6 +144,11 @@ impl Driver {
         let entry = Entry { claim, name: name.clone(), note, view, deadline: None, since: now, renewed: now };
         table.entries.insert(serial, entry);
         (serial, watch)
+    }
+
+    /// A random number.
+    pub(crate) fn random(&self) -> u64 {
+        self.table().secret(&*self.engine) as u64
     }
 
     /// Feeds one input and returns what has to be carried. A claim that is over or gone ignores it.
@@ -326,6 +328,13 @@ impl Driver {
 }
 
 impl Table {
+    fn secret(&mut self, engine: &dyn Engine) -> u128 {
+        if self.secrets.is_empty() {
+            self.secrets = engine.secrets();
+        }
+        self.secrets.pop().expect("there are some")
+    }
+
     /// Whether a claim waits or holds, as its card tells it.
     fn stands(&self, serial: u32) -> (bool, bool) {
         match self.entries.get(&serial).map(|entry| entry.claim.phase()) {

@@ -45,8 +45,19 @@ pub enum BadInput {
     #[error("a ttl of {0:?} is outside 100 ms to 24 h")]
     Ttl(Duration),
     /// How long to wait.
-    #[error("a wait of {0:?} is longer than 365 days; say wait_forever() to wait without a limit")]
+    #[error("a wait of {0:?} is longer than 365 days; to wait without a limit, set none")]
     Wait(Duration),
+    /// How long to pause between tries.
+    #[error("a pause of {0:?} between tries is outside 1 ms to 24 h")]
+    Pause(Duration),
+    /// Pauses that grow downwards.
+    #[error("a pause can't grow from {first:?} to {max:?}; give the shorter one first")]
+    Backoff {
+        /// The first pause.
+        first: Duration,
+        /// The longest.
+        max: Duration,
+    },
     /// Who asks a holder to stop.
     #[error("{0:?} as the name of who asks is longer than 120 bytes or has control characters")]
     By(String),
@@ -60,14 +71,24 @@ pub enum AcquireError {
     #[error(transparent)]
     BadInput(#[from] BadInput),
     /// Somebody else holds the lock, and the call does not wait.
-    #[error("{0}")]
+    #[error("{0}; {again}", again = .0.again())]
     Busy(Box<Holder>),
     /// The caller's wait is over.
-    #[error("waited {waited:?}; {holder}")]
+    #[error("waited {waited:?}; {holder}; {again}", again = .holder.again())]
     WaitElapsed {
         /// Who holds at the end of it.
         holder: Box<Holder>,
         /// How long the caller was ready to wait.
+        waited: Duration,
+    },
+    /// All tries found the lock busy.
+    #[error("gave up after {tries} tries in {waited:?}; {holder}; {again}", again = .holder.again())]
+    GaveUp {
+        /// Who holds at the end of it.
+        holder: Box<Holder>,
+        /// How many tries were made.
+        tries: u32,
+        /// How long they took in all.
         waited: Duration,
     },
     /// Too many wait already.
@@ -90,6 +111,19 @@ pub enum AcquireError {
     /// This process is a forked copy of the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+impl AcquireError {
+    /// When it makes sense to try again, if the lock is busy and has an end that is known: see
+    /// [`Holder::try_again_in`].
+    pub fn try_again_in(&self) -> Option<Duration> {
+        match self {
+            Self::Busy(holder) | Self::WaitElapsed { holder, .. } | Self::GaveUp { holder, .. } => {
+                holder.try_again_in()
+            }
+            _ => None,
+        }
+    }
 }
 
 /// This process is a copy, made by fork without exec, of the one that connected: it shares sockets with it and must

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::lease::TTL_MS_MAX;
@@ -39,6 +40,30 @@ pub struct Holder {
     pub orphaned: bool,
     /// How many wait.
     pub waiting: usize,
+}
+
+impl Holder {
+    /// When the lock is free at the latest if its holder does not renew; zero if it is free by now. The holder may
+    /// release it earlier, renew it, or others may come first. `None`: it has no end that is known.
+    pub fn try_again_in(&self) -> Option<Duration> {
+        if self.kept_by_job {
+            return None;
+        }
+        let is_free = self.id.is_none() && self.foreign.is_none();
+        let ms = if is_free { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
+        ms.map(Duration::from_millis)
+    }
+
+    /// The last words of an error: when to try again.
+    pub(crate) fn again(&self) -> String {
+        match self.try_again_in().map(|pause| pause.as_millis() as u64) {
+            Some(0) => "try again at once".to_owned(),
+            // Seconds are rounded up: whoever comes then is not too early.
+            Some(ms @ 1000..) => format!("try again in {}", span(ms.next_multiple_of(1000))),
+            Some(ms) => format!("try again in {}", span(ms)),
+            None => "try again when that is over".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -369,6 +394,8 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("(3m12s); lease ends in 24s unless renewed; 2 waiting"), "{text}");
+        let text = crate::AcquireError::Busy(Box::new(holder)).to_string();
+        assert!(text.ends_with("; lease ends in 24s unless renewed; 2 waiting; try again in 28s"), "{text}");
     }
 
     #[test]
@@ -391,6 +418,13 @@ mod tests {
             holder.to_string(),
             "'x' is held by a client that does not speak Tenure (string); it has no end of its own"
         );
+        assert_eq!((holder.try_again_in(), &*holder.again()), (None, "try again when that is over"));
+        let ends = Holder { lease_ends_in_ms: Some(850), ..holder.clone() };
+        assert_eq!(ends.again(), "try again in 850ms");
+        let kept = Holder { free_in_ms: Some(0), kept_by_job: true, ..holder.clone() };
+        assert_eq!(kept.try_again_in(), None);
+        let free = Holder { foreign: None, ..holder };
+        assert_eq!(free.again(), "try again at once");
     }
 
     #[test]

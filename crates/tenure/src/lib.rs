@@ -59,6 +59,7 @@ mod error;
 mod guard;
 mod inspect;
 mod lock;
+mod retry;
 mod telemetry;
 mod view;
 
@@ -69,6 +70,7 @@ pub use error::{
 pub use guard::{Guard, Lease};
 pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, span};
 pub use lock::Lock;
+pub use retry::Retry;
 pub use tenure_core::{BadName, HolderId, Lost, Moment};
 pub use tenure_engine::{Engine, Fault, FaultKind};
 pub use view::{LeaseState, LeaseWatch};

@@ -6,9 +6,10 @@ use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
 use tenure_core::{End, Input, Name, Terms, Token};
 
 use crate::client::Client;
-use crate::error::{AcquireError, BadInput, Forked, WithError};
+use crate::error::{AcquireError, BadInput, Forked, WithError, until};
 use crate::guard::{Guard, Lease};
 use crate::inspect::Holder;
+use crate::retry::Retry;
 use crate::view::{LeaseWatch, Stage};
 
 /// The lease of a lock without a setting of its own.
@@ -17,7 +18,8 @@ const TTL_DEFAULT: Duration = Duration::from_secs(30);
 /// How long `acquire` waits without a setting of its own.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest wait that can be asked for.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How far a token may be ahead of this machine's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -114,6 +116,44 @@ impl Lock {
     /// As [`Lock::acquire`].
     pub async fn acquire_now(&self) -> Result<Guard, AcquireError> {
         self.claim(0).await
+    }
+
+    /// Tries as [`Lock::try_acquire`] does until it has the lock or `retry` says to give up; then the error says who
+    /// holds it, which costs another round trip. Only a busy lock is tried again: a store out of reach was asked for
+    /// three seconds already when a try fails, and other errors do not pass by themselves.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tenure::Retry;
+    /// # let tenure = tenure::Client::connect("memory:").await?;
+    ///
+    /// let guard = tenure.lock("x").acquire_retrying(&Retry::times(3).every(Duration::from_millis(200))).await?;
+    /// # guard.release().await?; Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
+        retry.check()?;
+        let driver = &self.client.driver;
+        let begun = driver.now();
+        let mut tries: u32 = 0;
+        loop {
+            let standing = match self.take(0).await {
+                Ok(guard) => return Ok(guard),
+                Err(Failure::Ended(End::Busy(standing), _)) => standing,
+                Err(failure) => return Err(self.explain(failure).await),
+            };
+            tries = tries.saturating_add(1);
+            let waited = until(begun, driver.now());
+            let Some(pause) = retry.next(tries, waited, driver.random()) else {
+                let holder = Box::new(self.holder(standing).await);
+                return Err(AcquireError::GaveUp { holder, tries, waited });
+            };
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work`
