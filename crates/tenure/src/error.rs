@@ -189,13 +189,34 @@ pub enum WithError<T> {
     /// The closure did not run.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// The lock was lost while the closure ran; its future was dropped at that moment.
-    #[error("the lock was lost while the work ran ({})", why(.0))]
-    Lost(Lost),
-    /// The closure ended, but the lock was not ours any more when it was released: somebody else may have worked
-    /// at the same time.
-    #[error("the work ended, but the lock was not ours any more by then")]
-    Overlapped(T),
+    /// The closure ran, but the lock was lost meanwhile.
+    #[error("{0}")]
+    Lost(LostAtWork<T>),
+}
+
+impl<T> From<LostAtWork<T>> for WithError<T> {
+    fn from(lost: LostAtWork<T>) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+/// The lock was lost while work ran under it. `T` is what the work returns.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the lock was lost while the work ran ({}); {}", Why(.why), consequence(.value.is_some()))]
+pub struct LostAtWork<T> {
+    /// Why it was lost.
+    pub why: Lost,
+    /// What the work returned, if it ran to its end: somebody else may have worked at the same time. `None`: it was
+    /// dropped at the moment of the loss.
+    pub value: Option<T>,
+}
+
+fn consequence(finished: bool) -> &'static str {
+    if finished {
+        "it ran to its end, and somebody else may have worked at the same time: look at what it wrote"
+    } else {
+        "it was stopped in the middle: see what of it is done, and run it again"
+    }
 }
 
 /// A holder could not be asked to stop.

@@ -73,6 +73,11 @@ impl Lease {
         self.view.clone().find(|state| state.lost.clone()).await
     }
 
+    /// The reason, if the holder must stop by now: what [`Lease::lost`] would resolve with. Does not wait.
+    pub fn loss(&self) -> Option<Lost> {
+        self.state().lost
+    }
+
     fn state(&self) -> LeaseState {
         self.view.clone().state()
     }
@@ -189,6 +194,16 @@ impl Guard {
 }
 
 impl Guard {
+    /// Releases after work that ran to its end, and says whether the lock was lost under it. No answer is no loss: the
+    /// release left before the lease's end.
+    pub(crate) async fn settle(self) -> Option<Lost> {
+        let lost = self.loss();
+        match self.release().await {
+            Err(ReleaseError::NotHeld) => lost.or(Some(Lost::Taken)),
+            Ok(_) | Err(_) => lost,
+        }
+    }
+
     /// Goes away without a release: the lock stays with the job that has its [`Lease::job_file`], until the last
     /// process of it is gone. Without such a file it ends with the lease, which is not renewed any more once the
     /// client is gone.

@@ -62,10 +62,12 @@ mod lock;
 mod retry;
 mod telemetry;
 mod view;
+mod work;
 
 pub use client::{Builder, Client, InspectError};
 pub use error::{
-    AcquireError, BadInput, ConnectError, ExtendError, Forked, ReleaseError, Released, StopError, WithError,
+    AcquireError, BadInput, ConnectError, ExtendError, Forked, LostAtWork, ReleaseError, Released, StopError,
+    WithError,
 };
 pub use guard::{Guard, Lease};
 pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, span};
@@ -74,3 +76,4 @@ pub use retry::Retry;
 pub use tenure_core::{BadName, HolderId, Lost, Moment};
 pub use tenure_engine::{Engine, Fault, FaultKind};
 pub use view::{LeaseState, LeaseWatch};
+pub use work::{OnBusy, OnLoss, Ran};

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,11 +5,12 @@ use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
 use tenure_core::{End, Input, Name, Terms, Token};
 
 use crate::client::Client;
-use crate::error::{AcquireError, BadInput, Forked, WithError, until};
+use crate::error::{AcquireError, BadInput, Forked, until};
 use crate::guard::{Guard, Lease};
 use crate::inspect::Holder;
 use crate::retry::Retry;
 use crate::view::{LeaseWatch, Stage};
+use crate::work::OnLoss;
 
 /// The lease of a lock without a setting of its own.
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
@@ -29,11 +29,12 @@ const AHEAD_MAX: Duration = Duration::from_secs(60);
 #[must_use = "a lock is taken by `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
     client: Client,
-    name: String,
-    ttl: Duration,
+    pub(crate) name: String,
+    pub(crate) ttl: Duration,
     wait: Option<Duration>,
     renew: bool,
     note: Option<Arc<str>>,
+    pub(crate) on_loss: OnLoss,
 }
 
 impl Lock {
@@ -45,6 +46,7 @@ impl Lock {
             wait: Some(WAIT_DEFAULT),
             renew: true,
             note: None,
+            on_loss: OnLoss::Cancel,
         }
     }
 
@@ -76,6 +78,12 @@ impl Lock {
     /// What is done under the lock, for people who inspect it.
     pub fn note(mut self, note: &str) -> Self {
         self.note = Some(note.into());
+        self
+    }
+
+    /// What becomes of work ([`Lock::with`], [`Lock::run`]) when the lock is lost; it is cancelled otherwise.
+    pub fn on_loss(mut self, on_loss: OnLoss) -> Self {
+        self.on_loss = on_loss;
         self
     }
 
@@ -153,39 +161,6 @@ impl Lock {
                 return Err(AcquireError::GaveUp { holder, tries, waited });
             };
             tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work`
-    /// returns is returned as it is) and on panic. A release without an answer is repeated in the background, and is no
-    /// error here: the work was done under the lock. If the lock is lost meanwhile, the future of `work` is dropped
-    /// at its next `await`: whatever it spawned or has written already is beyond reach, which is what the fencing
-    /// token is for.
-    ///
-    /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let tenure = tenure::Client::connect("memory:").await?;
-    /// let sum = tenure.lock("books").with(async |lease| lease.fence() % 2 + 1).await?;
-    /// # assert!(sum > 0); Ok(()) }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
-    /// ```
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the work and gives the lock back.
-    pub async fn with<F, Fut, T>(&self, work: F) -> Result<T, WithError<T>>
-    where
-        F: FnOnce(Lease) -> Fut,
-        Fut: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        let value = tokio::select! {
-            biased;
-            lost = guard.lost() => return Err(WithError::Lost(lost)),
-            value = work(guard.lease().clone()) => value,
-        };
-        match guard.release().await {
-            Err(crate::ReleaseError::NotHeld) => Err(WithError::Overlapped(value)),
-            Ok(_) | Err(_) => Ok(value),
         }
     }
 

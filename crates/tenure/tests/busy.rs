@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure::{AcquireError, BadInput, Client, Retry};
+use tenure::{AcquireError, BadInput, Client, OnBusy, Ran, Retry, WithError};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -67,4 +67,36 @@ async fn a_retry_can_be_dropped_and_leaves_nothing_behind() {
     tokio::time::timeout(20 * MS, lock.acquire_retrying(&retry)).await.unwrap_err();
     guard.release().await.unwrap();
     assert!(client.lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn who_runs_work_says_what_to_do_about_a_busy_lock() {
+    use AcquireError::{Busy, GaveUp, WaitElapsed};
+
+    let client = client().await;
+    let lock = client.lock("x").wait(10 * MS);
+    let retry = OnBusy::Retry(Retry::times(1).every(MS));
+    let all = [OnBusy::Wait, retry, OnBusy::Fail, OnBusy::Skip];
+    for on_busy in all {
+        assert_eq!(lock.run(on_busy, async |_| 7).await.unwrap().done(), Some(7), "free, and {on_busy:?}");
+    }
+    let guard = lock.acquire().await.unwrap();
+    let mut ends = Vec::new();
+    for on_busy in all {
+        ends.push(lock.run(on_busy, async |_| panic!("it must not run")).await);
+    }
+    assert!(matches!(ends[0], Err(WithError::Acquire(WaitElapsed { .. }))), "{:?}", ends[0]);
+    assert!(matches!(ends[1], Err(WithError::Acquire(GaveUp { tries: 2, .. }))), "{:?}", ends[1]);
+    assert!(matches!(ends[2], Err(WithError::Acquire(Busy(_)))), "{:?}", ends[2]);
+    assert!(
+        matches!(&ends[3], Ok(Ran::Skipped(holder)) if holder.id == Some(guard.holder())),
+        "{:?}",
+        ends[3]
+    );
+}
+
+#[tokio::test]
+async fn what_can_not_be_acquired_is_not_skipped() {
+    let error = client().await.lock("").run(OnBusy::Skip, async |_| ()).await.unwrap_err();
+    assert!(matches!(error, WithError::Acquire(AcquireError::BadInput(_))), "{error}");
 }
