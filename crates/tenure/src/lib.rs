@@ -54,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod defer;
 mod driver;
 mod error;
 mod guard;
@@ -65,6 +66,7 @@ mod view;
 mod work;
 
 pub use client::{Builder, Client, InspectError};
+pub use defer::{DeferError, Deferrer, JobId, RanOrDeferred};
 pub use error::{
     AcquireError, BadInput, ConnectError, ExtendError, Forked, LostAtWork, ReleaseError, Released, StopError,
     WithError,
