@@ -41,6 +41,7 @@ fn page(lock: &Inspection) -> String {
             Some(ago) => format!("{since} ({ago})"),
             None => since.clone(),
         });
+        line("session", holder.labels.get("session").cloned());
         line("since", since);
         line("renewed", ago(holder.renewed.as_deref()).map(|ago| format!("{ago} ago, at the latest")));
         line("version", holder.version.clone());

@@ -49,6 +49,7 @@ struct Entry {
     claim: Claim,
     name: Name,
     note: Option<Arc<str>>,
+    label: Option<Arc<str>>,
     view: View,
     /// As registered in [`Table::deadlines`].
     deadline: Option<Moment>,
@@ -127,7 +128,13 @@ impl Driver {
     }
 
     /// Enters a new claim that has not asked yet.
-    pub(crate) fn enter(&self, name: &Name, terms: Terms, note: Option<Arc<str>>) -> (u32, LeaseWatch) {
+    pub(crate) fn enter(
+        &self,
+        name: &Name,
+        terms: Terms,
+        note: Option<Arc<str>>,
+        label: Option<Arc<str>>,
+    ) -> (u32, LeaseWatch) {
         let mut table = self.table();
         let serial = loop {
             let serial = self.next_serial.fetch_add(1, Relaxed);
@@ -141,7 +148,8 @@ impl Driver {
         let watch = view.watch();
         let now = self.now();
         let claim = Claim::new(owner, terms);
-        let entry = Entry { claim, name: name.clone(), note, view, deadline: None, since: now, renewed: now };
+        let entry =
+            Entry { claim, name: name.clone(), note, label, view, deadline: None, since: now, renewed: now };
         table.entries.insert(serial, entry);
         (serial, watch)
     }
@@ -310,6 +318,7 @@ impl Driver {
                     renewed_ms: on_the_wall(entry.renewed),
                     ttl_ms: entry.claim.terms().ttl_ms,
                     cmd: entry.note.as_deref().map(str::to_owned),
+                    label: entry.label.as_deref().map(str::to_owned),
                 }),
                 Phase::Asking { .. } | Phase::Waiting { .. } if card.waits.len() < ON_CARD_MAX => {
                     card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since) });

@@ -58,6 +58,9 @@ pub enum BadInput {
         /// The longest.
         max: Duration,
     },
+    /// What a session is called.
+    #[error("{0:?} as the label of a session is longer than 120 bytes or has control characters")]
+    Label(String),
     /// Who asks a holder to stop.
     #[error("{0:?} as the name of who asks is longer than 120 bytes or has control characters")]
     By(String),
@@ -90,6 +93,15 @@ pub enum AcquireError {
         tries: u32,
         /// How long they took in all.
         waited: Duration,
+    },
+    /// The session has guards of this lock already, but their hold is lost. A new one beside them would be taken for
+    /// theirs.
+    #[error(
+        "this session still has guards of '{name}' from a hold that is over; drop them, then acquire again"
+    )]
+    OldGuards {
+        /// The lock.
+        name: String,
     },
     /// Too many wait already.
     #[error("10000 others wait for this lock already; try again later")]
@@ -135,10 +147,12 @@ pub struct Forked;
 /// How a release went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// False: the lock was somebody else's or nobody's when the store answered, because an earlier copy of the release
-    /// had been carried out or it travelled for longer than the lease. It had left before the lease's end, so nobody
-    /// overlapped if the store kept its word.
+    /// The store has freed the lock. False: the lock was somebody else's or nobody's when the store answered, because an
+    /// earlier copy of the release had been carried out or it travelled for longer than the lease. It had left before the
+    /// lease's end, so nobody overlapped if the store kept its word. False as well if it is still held.
     pub confirmed: bool,
+    /// The [`crate::Session`] has other guards of this hold, so the lock is still held: nothing was sent.
+    pub still_held: bool,
 }
 
 /// How a release did not go well.

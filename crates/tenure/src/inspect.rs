@@ -212,7 +212,7 @@ pub struct HolderRow {
     pub cmd: Option<String>,
     /// Why, in the holder's words; not used so far.
     pub reason: Option<String>,
-    /// Labels; not used so far.
+    /// `session`: the label of the session that holds, if it has one.
     pub labels: HashMap<String, String>,
     /// Since when (RFC 3339, UTC).
     pub since: Option<String>,
@@ -320,7 +320,11 @@ fn holder_row(id: HolderId, card: Option<&Card>, fence: Option<u64>) -> HolderRo
         pid: card.map(|card| card.pid),
         cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.map(|card| card.cmd.clone())),
         reason: None,
-        labels: HashMap::new(),
+        labels: hold
+            .and_then(|hold| hold.label.clone())
+            .map(|label| ("session".to_owned(), label))
+            .into_iter()
+            .collect(),
         since: since_ms.map(clock_time),
         renewed: hold.map(|hold| clock_time(hold.renewed_ms)),
         version: card.map(|card| card.version.clone()),

@@ -9,6 +9,7 @@ use crate::error::{AcquireError, BadInput, Forked, until};
 use crate::guard::{Guard, Lease};
 use crate::inspect::Holder;
 use crate::retry::Retry;
+use crate::session::Membership;
 use crate::view::{LeaseWatch, Stage};
 use crate::work::OnLoss;
 
@@ -20,6 +21,10 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The longest wait that can be asked for.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long a call that does not wait gives another one of its session that is acquiring: about as long as a store
+/// takes to answer.
+const MATE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How far a token may be ahead of this machine's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -35,6 +40,7 @@ pub struct Lock {
     renew: bool,
     note: Option<Arc<str>>,
     pub(crate) on_loss: OnLoss,
+    session: Option<Membership>,
 }
 
 impl Lock {
@@ -47,7 +53,13 @@ impl Lock {
             renew: true,
             note: None,
             on_loss: OnLoss::Cancel,
+            session: None,
         }
+    }
+
+    pub(crate) fn of(mut self, session: Membership) -> Self {
+        self.session = Some(session);
+        self
     }
 
     /// The length of the lease, 100 ms to 24 h; 30 s otherwise. It is renewed every third of it, so the work may
@@ -175,11 +187,43 @@ impl Lock {
     async fn take(&self, place_ms: u64) -> Result<Guard, Failure> {
         let name = Name::new(&self.name).map_err(BadInput::Name)?;
         let terms = self.terms(place_ms)?;
-        let driver = &self.client.driver;
-        if driver.forked() {
+        if self.client.driver.forked() {
             return Err(Failure::Early(Forked.into()));
         }
-        let (serial, mut view) = driver.enter(&name, terms, self.note.clone());
+        match &self.session {
+            None => self.take_alone(name, terms, None).await,
+            Some(session) => self.take_in_session(name, terms, session).await,
+        }
+    }
+
+    /// Takes the lock for a session: nests in what that holds already, or asks the store on its behalf.
+    async fn take_in_session(
+        &self,
+        name: Name,
+        terms: Terms,
+        session: &Membership,
+    ) -> Result<Guard, Failure> {
+        let label = session.checked_label()?;
+        let begun = self.client.driver.now();
+        let slot = session.slot(&name);
+        let (patience, too_late) = match terms.place_ms {
+            0 => (Some(MATE_PATIENCE), End::Busy(None)),
+            _ => (self.wait, End::WaitElapsed(None)),
+        };
+        let Some(turn) = slot.turn(patience).await else { return Err(Failure::Ended(too_late, None)) };
+        if let Some(guard) = turn.nested().map_err(Failure::Early)? {
+            return Ok(guard);
+        }
+        let waited_ms = self.client.driver.now().since(begun);
+        let wait_ms = terms.wait_ms.map(|wait_ms| wait_ms.saturating_sub(waited_ms).max(1));
+        let guard = self.take_alone(name, Terms { wait_ms, ..terms }, label).await?;
+        Ok(turn.share(guard))
+    }
+
+    /// Takes the lock from the store.
+    async fn take_alone(&self, name: Name, terms: Terms, label: Option<Arc<str>>) -> Result<Guard, Failure> {
+        let driver = &self.client.driver;
+        let (serial, mut view) = driver.enter(&name, terms, self.note.clone(), label);
         let mut wish = Wish { client: &self.client, serial, fulfilled: false };
         let token = tokio::select! {
             biased;
