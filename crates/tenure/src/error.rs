@@ -29,6 +29,9 @@ pub enum ConnectError {
     /// There is no tokio runtime here.
     #[error("there is no tokio runtime here; call this from within one (for example under #[tokio::main])")]
     NoRuntime,
+    /// [`crate::blocking`] was called on a thread of an async runtime.
+    #[error(transparent)]
+    InsideRuntime(#[from] InsideRuntime),
     /// The store is out of reach or refuses.
     #[error(transparent)]
     Backend(#[from] Fault),
@@ -123,6 +126,9 @@ pub enum AcquireError {
     /// This process is a forked copy of the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// [`crate::blocking`] was called on a thread of an async runtime.
+    #[error(transparent)]
+    InsideRuntime(#[from] InsideRuntime),
 }
 
 impl AcquireError {
@@ -143,6 +149,11 @@ impl AcquireError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("this process is a forked copy of the one that connected; connect anew after a fork")]
 pub struct Forked;
+
+/// A call that blocks was made on a thread of a tokio runtime, where it could wait for a task of its own thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this call blocks, and was made on a thread of a tokio runtime; use tenure::Client there")]
+pub struct InsideRuntime;
 
 /// How a release went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -53,6 +53,7 @@
 //! lost answer means, and what happens to a write of a holder that overslept.
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 mod client;
 mod defer;
 mod driver;
@@ -69,8 +70,8 @@ mod work;
 pub use client::{Builder, Client, InspectError};
 pub use defer::{DeferError, Deferrer, JobId, RanOrDeferred};
 pub use error::{
-    AcquireError, BadInput, ConnectError, ExtendError, Forked, LostAtWork, ReleaseError, Released, StopError,
-    WithError,
+    AcquireError, BadInput, ConnectError, ExtendError, Forked, InsideRuntime, LostAtWork, ReleaseError,
+    Released, StopError, WithError,
 };
 pub use guard::{Guard, Lease};
 pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, span};
