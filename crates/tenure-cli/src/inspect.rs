@@ -58,6 +58,9 @@ fn page(lock: &Inspection) -> String {
         if let (Some(user), Some(host), Some(pid)) = (&waiter.user, &waiter.host, waiter.pid) {
             let _ = write!(text, " {user}@{host}:{pid}");
         }
+        if let Some(session) = waiter.labels.get("session") {
+            let _ = write!(text, " ({session})");
+        }
         if let Some(ms) = waiter.waited_ms {
             let _ = write!(text, " for {}", span(ms));
         }

@@ -57,4 +57,7 @@ pub struct CardWait {
     pub holder: String,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
+    /// What the session is called that waits, if it is called anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }

@@ -309,6 +309,7 @@ impl Driver {
         for (serial, entry) in shown {
             let holder = self.holder(*serial).to_string();
             let name = entry.name.to_string();
+            let label = entry.label.as_deref().map(str::to_owned);
             match entry.claim.phase() {
                 Phase::Held(held) if card.holds.len() < ON_CARD_MAX => card.holds.push(CardHold {
                     name,
@@ -318,10 +319,10 @@ impl Driver {
                     renewed_ms: on_the_wall(entry.renewed),
                     ttl_ms: entry.claim.terms().ttl_ms,
                     cmd: entry.note.as_deref().map(str::to_owned),
-                    label: entry.label.as_deref().map(str::to_owned),
+                    label,
                 }),
                 Phase::Asking { .. } | Phase::Waiting { .. } if card.waits.len() < ON_CARD_MAX => {
-                    card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since) });
+                    card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since), label });
                 }
                 _ => {}
             }

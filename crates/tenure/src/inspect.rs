@@ -238,6 +238,8 @@ pub struct WaiterRow {
     pub waited_ms: Option<u64>,
     /// 1 is next.
     pub place: usize,
+    /// `session`: the label of the session that waits, if it has one.
+    pub labels: HashMap<String, String>,
 }
 
 impl Inspection {
@@ -273,13 +275,13 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
     let waiters = look.snapshot.waiters.iter().enumerate().map(|(at, waiter)| {
         let id = waiter.holder.to_string();
         let card = card(waiter.holder);
-        let since_ms =
-            card.and_then(|card| card.waits.iter().find(|wait| wait.holder == id)).map(|wait| wait.since_ms);
+        let wait = card.and_then(|card| card.waits.iter().find(|wait| wait.holder == id));
         WaiterRow {
             user: card.map(|card| card.user.clone()),
             host: card.map(|card| card.host.clone()),
             pid: card.map(|card| card.pid),
-            waited_ms: since_ms.map(|since_ms| engine.unix_ms().saturating_sub(since_ms)),
+            waited_ms: wait.map(|wait| engine.unix_ms().saturating_sub(wait.since_ms)),
+            labels: labels(wait.and_then(|wait| wait.label.as_ref())),
             place: at + 1,
             id,
         }
@@ -320,15 +322,16 @@ fn holder_row(id: HolderId, card: Option<&Card>, fence: Option<u64>) -> HolderRo
         pid: card.map(|card| card.pid),
         cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.map(|card| card.cmd.clone())),
         reason: None,
-        labels: hold
-            .and_then(|hold| hold.label.clone())
-            .map(|label| ("session".to_owned(), label))
-            .into_iter()
-            .collect(),
+        labels: labels(hold.and_then(|hold| hold.label.as_ref())),
         since: since_ms.map(clock_time),
         renewed: hold.map(|hold| clock_time(hold.renewed_ms)),
         version: card.map(|card| card.version.clone()),
     }
+}
+
+/// The labels of a row: its session's, if that has one.
+fn labels(session: Option<&String>) -> HashMap<String, String> {
+    session.map(|label| ("session".to_owned(), label.clone())).into_iter().collect()
 }
 
 /// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.

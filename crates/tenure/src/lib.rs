@@ -39,6 +39,17 @@
 //! Errors are one small type for each operation. What is decided, and when, is in `tenure-core`; what each store
 //! survives is in `docs/guarantees.md`.
 //!
+//! | If the lock is busy | take it | run work under it |
+//! |---|---|---|
+//! | wait in line | [`Lock::acquire`] | [`Lock::with`] |
+//! | try again, with pauses: [`Retry`] | [`Lock::acquire_retrying`] | [`Lock::run`] with [`OnBusy::Retry`] |
+//! | fail | [`Lock::acquire_now`] | [`OnBusy::Fail`] |
+//! | do without | [`Lock::try_acquire`] | [`OnBusy::Skip`] |
+//! | do it later: [`Deferrer`] | | [`Lock::run_or_defer`] |
+//!
+//! [`OnLoss`] says what becomes of work whose lock is lost. A [`Session`] gets again what it holds already.
+//! [`blocking`] has the same for programs without async. `examples/` has a small program for each.
+//!
 //! # What it tells operators
 //!
 //! Through `tracing`: a span `acquire` with the name of the lock; events `acquired`, `ended`, *a renewal failed or is late*

@@ -3,6 +3,8 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -277,16 +279,48 @@ async fn terms_are_those_of_the_first_acquire_and_an_extension_is_for_all() {
 async fn the_label_shows_where_people_look() {
     let client = Client::builder("memory:").announce_at_once().connect().await.unwrap();
     let _guard = take(&client.session().label("import-7")).await;
+    let waiting = client.session().label("import-8").lock("x");
+    tokio::spawn(async move { waiting.acquire().await });
     let shown = async {
         loop {
-            let holder = client.inspect("x").await.unwrap().holder.unwrap();
-            if let Some(label) = holder.labels.get("session") {
-                break label.clone();
+            let lock = client.inspect("x").await.unwrap();
+            let holder = lock.holder.iter().find_map(|holder| holder.labels.get("session"));
+            let waiter = lock.waiters.iter().find_map(|waiter| waiter.labels.get("session"));
+            if let (Some(holder), Some(waiter)) = (holder, waiter) {
+                break (holder.clone(), waiter.clone());
             }
             tokio::time::sleep(MS).await;
         }
     };
-    assert_eq!(tokio::time::timeout(Duration::from_secs(1), shown).await.unwrap(), "import-7");
+    let shown = tokio::time::timeout(Duration::from_secs(2), shown).await.unwrap();
+    assert_eq!(shown, ("import-7".to_owned(), "import-8".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_and_others_take_turns_however_its_guards_come_and_go() {
+    let (client, session) = session().await;
+    let inside = [const { AtomicUsize::new(0) }; 2];
+    let inside = Arc::new(inside);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let of_session = number % 3 > 0;
+        let lock = if of_session { session.lock("x") } else { client.lock("x") }.wait_forever();
+        let inside = inside.clone();
+        tasks.spawn(async move {
+            for round in 0..100 {
+                let guard = lock.acquire().await.unwrap();
+                inside[usize::from(of_session)].fetch_add(1, SeqCst);
+                assert_eq!(inside[usize::from(!of_session)].load(SeqCst), 0, "round {round}");
+                tokio::task::yield_now().await;
+                inside[usize::from(of_session)].fetch_sub(1, SeqCst);
+                if (round + number) % 2 == 0 {
+                    guard.release().await.unwrap();
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    becomes_free(&client).await;
 }
 
 #[tokio::test]
