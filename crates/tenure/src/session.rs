@@ -23,7 +23,8 @@ const LABEL_BYTES_MAX: usize = 120;
 ///
 /// A lock that is taken again nests: the store knows one hold, and all guards of it have the same fencing token, the
 /// same lease and the same end. The store's hold is released when the last guard goes, whichever that is, wherever it
-/// is. Other sessions of the same client, and locks without a session, are others as ever.
+/// is: as long as guards overlap, others wait. Other sessions of the same client, and locks without a session, are
+/// others as ever.
 ///
 /// Clones are the same session. What is held stays held as long as its guards live, even if the session is dropped.
 ///

@@ -165,6 +165,17 @@ async fn if_the_first_fails_or_is_dropped_the_second_acquires_by_itself() {
 }
 
 #[tokio::test]
+async fn the_wait_for_a_mate_counts_as_wait() {
+    let (client, session) = session().await;
+    let _other = client.lock("x").acquire().await.unwrap();
+    let (first, second) = (session.lock("x").wait(100 * MS), session.lock("x").wait(150 * MS));
+    let begun = Instant::now();
+    let (first, second) = tokio::join!(first.acquire(), second.acquire());
+    assert!((150 * MS..230 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!(matches!((first, second), (Err(_), Err(AcquireError::WaitElapsed { .. }))));
+}
+
+#[tokio::test]
 async fn who_waits_for_a_mate_waits_no_longer_than_it_said() {
     let (client, session) = session().await;
     let _other = client.lock("x").acquire().await.unwrap();
