@@ -189,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_remembers_what_it_holds_and_nothing_else() {
-        let client = Client::connect("memory:").await.unwrap();
+        let client = Client::over(tenure_embedded::MemoryEngine::new()).unwrap();
         let session = client.session();
         let known = || session.membership.slots.0.lock().unwrap().len();
         for _ in 0..3 {
