@@ -20,7 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// use tenure::Retry;
 ///
 /// let three_more = Retry::times(3).every(Duration::from_millis(200));
-/// let patient = Retry::forever().backoff(Duration::from_millis(10), Duration::from_secs(2)).within(Duration::from_secs(60));
+/// let growing = Retry::forever().backoff(Duration::from_millis(10), Duration::from_secs(2));
+/// let patient = growing.within(Duration::from_secs(60));
 /// # assert_ne!(three_more, patient);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
