@@ -191,9 +191,11 @@ impl Guard {
         if self.lease.driver.forked() {
             return Err(Forked.into());
         }
+        // Asked as long as this guard has its part: afterwards the last one may release at any moment.
+        let held = self.nest.is_none() || self.holds();
         if !self.is_last() {
             let still_held = Released { confirmed: false, still_held: true };
-            return if self.holds() { Ok(still_held) } else { Err(ReleaseError::NotHeld) };
+            return if held { Ok(still_held) } else { Err(ReleaseError::NotHeld) };
         }
         let Lease { driver, serial, view, .. } = &mut self.lease;
         driver.carry_inline(*serial, Input::Release).await;

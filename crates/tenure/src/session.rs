@@ -161,10 +161,13 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     /// Another guard of what the session holds already, if it does.
     pub(crate) fn nested(&self) -> Result<Option<Guard>, AcquireError> {
-        match self.nest.upgrade() {
-            None => Ok(None),
-            Some(nest) if nest.lease.holds() => Ok(Some(Guard::new(nest.lease.clone()).sharing(nest))),
-            Some(_) => Err(AcquireError::OldGuards { name: self.slot.name.to_string() }),
+        let Some(nest) = self.nest.upgrade() else { return Ok(None) };
+        // A guard even if it is of no use: should the others go meanwhile, this one is the last.
+        let guard = Guard::new(nest.lease.clone()).sharing(nest);
+        if guard.holds() {
+            Ok(Some(guard))
+        } else {
+            Err(AcquireError::OldGuards { name: self.slot.name.to_string() })
         }
     }
 

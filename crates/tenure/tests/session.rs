@@ -86,6 +86,30 @@ async fn the_hold_goes_with_the_last_guard_in_any_order() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_guards_that_are_released_at_once_one_is_the_last() {
+    let (client, session) = session().await;
+    let runtime = tokio::runtime::Handle::current();
+    for round in 0..1000 {
+        let ready = AtomicUsize::new(0);
+        let release = |guard: Guard| {
+            // At the same moment, as nearly as can be: no sleeping before it.
+            ready.fetch_add(1, SeqCst);
+            while ready.load(SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            runtime.block_on(guard.release()).unwrap().still_held
+        };
+        let guards = [take(&session).await, take(&session).await];
+        let mut held = std::thread::scope(|threads| {
+            guards.map(|guard| threads.spawn(|| release(guard))).map(|thread| thread.join().unwrap())
+        });
+        held.sort_unstable();
+        assert_eq!(held, [false, true], "round {round}");
+    }
+    assert!(is_free(&client).await);
+}
+
 #[tokio::test]
 async fn others_are_excluded_as_ever() {
     let (client, session) = session().await;
