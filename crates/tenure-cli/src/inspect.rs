@@ -41,6 +41,7 @@ fn page(lock: &Inspection) -> String {
             Some(ago) => format!("{since} ({ago})"),
             None => since.clone(),
         });
+        line("session", holder.labels.get("session").cloned());
         line("since", since);
         line("renewed", ago(holder.renewed.as_deref()).map(|ago| format!("{ago} ago, at the latest")));
         line("version", holder.version.clone());
@@ -56,6 +57,9 @@ fn page(lock: &Inspection) -> String {
         let mut text = format!("{}. {}", waiter.place, waiter.id);
         if let (Some(user), Some(host), Some(pid)) = (&waiter.user, &waiter.host, waiter.pid) {
             let _ = write!(text, " {user}@{host}:{pid}");
+        }
+        if let Some(session) = waiter.labels.get("session") {
+            let _ = write!(text, " ({session})");
         }
         if let Some(ms) = waiter.waited_ms {
             let _ = write!(text, " for {}", span(ms));

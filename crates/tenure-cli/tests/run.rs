@@ -316,3 +316,21 @@ fn waiters_are_served_in_order_and_a_dead_one_is_passed_over() {
         std::fs::read_to_string(&order).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(served, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]);
 }
+
+#[test]
+fn the_page_of_a_lock_names_the_sessions() {
+    let bench = Bench::embedded();
+    let client = tenure::blocking::Client::connect(&format!("file:{}", bench.dir.path().display())).unwrap();
+    let session = |label| client.session().label(label).lock("mail");
+    let guard = session("import-7").acquire().unwrap();
+    let waiting = session("import-8").wait(common::PATIENCE);
+    let waits = std::thread::spawn(move || waiting.acquire());
+    let mut page = String::new();
+    wait_for("processes tell of their sessions", || {
+        page = String::from_utf8(bench.output(&["inspect", "mail"]).stdout).unwrap();
+        page.contains("(import-8) for ")
+    });
+    assert!(page.contains("\n  session  import-7\n"), "{page}");
+    guard.release().unwrap();
+    drop(waits.join().unwrap().unwrap());
+}

@@ -17,6 +17,7 @@ mod order;
 pub mod proxy;
 mod redis;
 mod resp;
+mod session;
 pub mod subject;
 pub mod suite;
 pub mod taker;

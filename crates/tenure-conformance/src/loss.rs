@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tenure::{AcquireError, Lost, ReleaseError, WithError};
+use tenure::{AcquireError, Lost, LostAtWork, ReleaseError, WithError};
 use tokio::time::sleep;
 
 use crate::faulty::{Calls, Verb};
@@ -36,7 +36,7 @@ pub(crate) async fn work_that_loses_its_lock_is_dropped(store: &Store) {
         })
         .await
         .expect_err("it never returns by itself");
-    assert!(matches!(error, WithError::Lost(Lost::Expired)), "{error:?}");
+    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None })), "{error:?}");
     faults.calls(Calls::Pass);
 }
 

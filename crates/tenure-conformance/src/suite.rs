@@ -9,7 +9,7 @@ use libtest_mimic::{Arguments, Trial};
 use tokio::time::timeout;
 
 use crate::subject::{Concerns, Maker, Store};
-use crate::{cancel, crash, exclusion, lease, loss, messages, order, redis, wire};
+use crate::{cancel, crash, exclusion, lease, loss, messages, order, redis, session, wire};
 
 /// The longest that a case may take.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
@@ -71,6 +71,8 @@ cases! {
         messages::a_lost_hand_over_costs_two_seconds
         messages::a_doubled_hand_over_does_no_harm
         messages::a_late_hand_over_does_no_harm
+        session::a_lock_taken_again_is_one_hold_until_its_last_guard_goes
+        session::a_loss_is_told_to_all_guards_and_nothing_nests_in_it
         crash::an_engine_that_is_gone_is_passed_over_in_the_queue
     }
     Processes {

@@ -734,6 +734,7 @@ async fn cards_tell_what_a_process_does() {
         renewed_ms: 3,
         ttl_ms: 4,
         cmd: None,
+        label: None,
     };
     let mut card = Card { v: 1, user: "ann".into(), holds: vec![hold("b"), hold("a")], ..Card::default() };
     Engine::post(&*one.engine, &card).await.unwrap();

@@ -43,6 +43,9 @@ pub struct CardHold {
     /// What it runs under the lock, if that isn't the process itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cmd: Option<String>,
+    /// What the session is called that holds it, if it is called anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// One wait on a [`Card`].
@@ -54,4 +57,7 @@ pub struct CardWait {
     pub holder: String,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
+    /// What the session is called that waits, if it is called anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }

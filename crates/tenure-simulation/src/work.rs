@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure::{AcquireError, Client, Guard, Lease, Lock, ReleaseError, WithError};
+use tenure::{AcquireError, Client, Guard, Lease, Lock, LostAtWork, ReleaseError, WithError};
 use tenure_core::Name;
 use tokio::time::sleep;
 
@@ -218,7 +218,9 @@ impl Task {
             lock.with(work).await
         });
         match done.await {
-            Some(Err(WithError::Overlapped((holder, told)))) => locked(&self.sim).alarmed(holder, told),
+            Some(Err(WithError::Lost(LostAtWork { value: Some((holder, told)), .. }))) => {
+                locked(&self.sim).alarmed(holder, told);
+            }
             Some(Err(WithError::Acquire(error))) => self.refused(&error),
             _ => {}
         }

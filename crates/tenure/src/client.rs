@@ -9,6 +9,7 @@ use crate::driver::Driver;
 use crate::error::{BadInput, ConnectError, Forked, StopError};
 use crate::inspect::{self, Inspection};
 use crate::lock::Lock;
+use crate::session::Session;
 
 /// A connection to the store that keeps the locks. Cheap to clone; one for each process and store is enough.
 ///
@@ -56,6 +57,11 @@ impl Client {
     /// The lock of this name. Costs nothing; a name that no lock may have is reported by the acquire.
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(self.clone(), name)
+    }
+
+    /// A new identity to take locks under: it gets again what it holds already.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
     }
 
     /// The store in words, without secrets.

@@ -49,6 +49,7 @@ struct Entry {
     claim: Claim,
     name: Name,
     note: Option<Arc<str>>,
+    label: Option<Arc<str>>,
     view: View,
     /// As registered in [`Table::deadlines`].
     deadline: Option<Moment>,
@@ -62,7 +63,7 @@ struct Entry {
 struct Table {
     entries: HashMap<u32, Entry>,
     deadlines: BTreeSet<(Moment, u32)>,
-    /// Randomness that was fetched ahead, for owners to come.
+    /// Randomness that was fetched ahead.
     secrets: Vec<u128>,
     /// The background task sleeps until then at the latest.
     asleep_until: Option<Moment>,
@@ -127,7 +128,13 @@ impl Driver {
     }
 
     /// Enters a new claim that has not asked yet.
-    pub(crate) fn enter(&self, name: &Name, terms: Terms, note: Option<Arc<str>>) -> (u32, LeaseWatch) {
+    pub(crate) fn enter(
+        &self,
+        name: &Name,
+        terms: Terms,
+        note: Option<Arc<str>>,
+        label: Option<Arc<str>>,
+    ) -> (u32, LeaseWatch) {
         let mut table = self.table();
         let serial = loop {
             let serial = self.next_serial.fetch_add(1, Relaxed);
@@ -135,18 +142,21 @@ impl Driver {
                 break serial;
             }
         };
-        let secret = table.secrets.pop().unwrap_or_else(|| {
-            table.secrets = self.engine.secrets();
-            table.secrets.pop().expect("there are some")
-        });
+        let secret = table.secret(&*self.engine);
         let owner = Owner { holder: HolderId { process: self.engine.process(), serial }, secret };
         let view = View::new();
         let watch = view.watch();
         let now = self.now();
         let claim = Claim::new(owner, terms);
-        let entry = Entry { claim, name: name.clone(), note, view, deadline: None, since: now, renewed: now };
+        let entry =
+            Entry { claim, name: name.clone(), note, label, view, deadline: None, since: now, renewed: now };
         table.entries.insert(serial, entry);
         (serial, watch)
+    }
+
+    /// A random number.
+    pub(crate) fn random(&self) -> u64 {
+        self.table().secret(&*self.engine) as u64
     }
 
     /// Feeds one input and returns what has to be carried. A claim that is over or gone ignores it.
@@ -299,6 +309,7 @@ impl Driver {
         for (serial, entry) in shown {
             let holder = self.holder(*serial).to_string();
             let name = entry.name.to_string();
+            let label = entry.label.as_deref().map(str::to_owned);
             match entry.claim.phase() {
                 Phase::Held(held) if card.holds.len() < ON_CARD_MAX => card.holds.push(CardHold {
                     name,
@@ -308,9 +319,10 @@ impl Driver {
                     renewed_ms: on_the_wall(entry.renewed),
                     ttl_ms: entry.claim.terms().ttl_ms,
                     cmd: entry.note.as_deref().map(str::to_owned),
+                    label,
                 }),
                 Phase::Asking { .. } | Phase::Waiting { .. } if card.waits.len() < ON_CARD_MAX => {
-                    card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since) });
+                    card.waits.push(CardWait { name, holder, since_ms: on_the_wall(entry.since), label });
                 }
                 _ => {}
             }
@@ -326,6 +338,13 @@ impl Driver {
 }
 
 impl Table {
+    fn secret(&mut self, engine: &dyn Engine) -> u128 {
+        if self.secrets.is_empty() {
+            self.secrets = engine.secrets();
+        }
+        self.secrets.pop().expect("there are some")
+    }
+
     /// Whether a claim waits or holds, as its card tells it.
     fn stands(&self, serial: u32) -> (bool, bool) {
         match self.entries.get(&serial).map(|entry| entry.claim.phase()) {

@@ -29,6 +29,9 @@ pub enum ConnectError {
     /// There is no tokio runtime here.
     #[error("there is no tokio runtime here; call this from within one (for example under #[tokio::main])")]
     NoRuntime,
+    /// [`crate::blocking`] was called on a thread of an async runtime.
+    #[error(transparent)]
+    InsideRuntime(#[from] InsideRuntime),
     /// The store is out of reach or refuses.
     #[error(transparent)]
     Backend(#[from] Fault),
@@ -45,8 +48,22 @@ pub enum BadInput {
     #[error("a ttl of {0:?} is outside 100 ms to 24 h")]
     Ttl(Duration),
     /// How long to wait.
-    #[error("a wait of {0:?} is longer than 365 days; say wait_forever() to wait without a limit")]
+    #[error("a wait of {0:?} is longer than 365 days; to wait without a limit, set none")]
     Wait(Duration),
+    /// How long to pause between tries.
+    #[error("a pause of {0:?} between tries is outside 1 ms to 24 h")]
+    Pause(Duration),
+    /// Pauses that grow downwards.
+    #[error("a pause can't grow from {first:?} to {max:?}; give the shorter one first")]
+    Backoff {
+        /// The first pause.
+        first: Duration,
+        /// The longest.
+        max: Duration,
+    },
+    /// What a session is called.
+    #[error("{0:?} as the label of a session is longer than 120 bytes or has control characters")]
+    Label(String),
     /// Who asks a holder to stop.
     #[error("{0:?} as the name of who asks is longer than 120 bytes or has control characters")]
     By(String),
@@ -60,15 +77,34 @@ pub enum AcquireError {
     #[error(transparent)]
     BadInput(#[from] BadInput),
     /// Somebody else holds the lock, and the call does not wait.
-    #[error("{0}")]
+    #[error("{0}; {again}", again = .0.again())]
     Busy(Box<Holder>),
     /// The caller's wait is over.
-    #[error("waited {waited:?}; {holder}")]
+    #[error("waited {waited:?}; {holder}; {again}", again = .holder.again())]
     WaitElapsed {
         /// Who holds at the end of it.
         holder: Box<Holder>,
         /// How long the caller was ready to wait.
         waited: Duration,
+    },
+    /// All tries found the lock busy.
+    #[error("gave up after {tries} tries in {waited:?}; {holder}; {again}", again = .holder.again())]
+    GaveUp {
+        /// Who holds at the end of it.
+        holder: Box<Holder>,
+        /// How many tries were made.
+        tries: u32,
+        /// How long they took in all.
+        waited: Duration,
+    },
+    /// The session has guards of this lock already, but their hold is lost. A new one beside them would be taken for
+    /// theirs.
+    #[error(
+        "this session still has guards of '{name}' from a hold that is over; drop them, then acquire again"
+    )]
+    OldGuards {
+        /// The lock.
+        name: String,
     },
     /// Too many wait already.
     #[error("10000 others wait for this lock already; try again later")]
@@ -90,6 +126,22 @@ pub enum AcquireError {
     /// This process is a forked copy of the one that connected.
     #[error(transparent)]
     Forked(#[from] Forked),
+    /// [`crate::blocking`] was called on a thread of an async runtime.
+    #[error(transparent)]
+    InsideRuntime(#[from] InsideRuntime),
+}
+
+impl AcquireError {
+    /// When it makes sense to try again, if the lock is busy and has an end that is known: see
+    /// [`Holder::try_again_in`].
+    pub fn try_again_in(&self) -> Option<Duration> {
+        match self {
+            Self::Busy(holder) | Self::WaitElapsed { holder, .. } | Self::GaveUp { holder, .. } => {
+                holder.try_again_in()
+            }
+            _ => None,
+        }
+    }
 }
 
 /// This process is a copy, made by fork without exec, of the one that connected: it shares sockets with it and must
@@ -98,13 +150,20 @@ pub enum AcquireError {
 #[error("this process is a forked copy of the one that connected; connect anew after a fork")]
 pub struct Forked;
 
+/// A call that blocks was made on a thread of a tokio runtime, where it could wait for a task of its own thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this call blocks, and was made on a thread of a tokio runtime; use tenure::Client there")]
+pub struct InsideRuntime;
+
 /// How a release went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// False: the lock was somebody else's or nobody's when the store answered, because an earlier copy of the release
-    /// had been carried out or it travelled for longer than the lease. It had left before the lease's end, so nobody
-    /// overlapped if the store kept its word.
+    /// The store has freed the lock. False: the lock was somebody else's or nobody's when the store answered, because an
+    /// earlier copy of the release had been carried out or it travelled for longer than the lease. It had left before the
+    /// lease's end, so nobody overlapped if the store kept its word. False as well if it is still held.
     pub confirmed: bool,
+    /// The [`crate::Session`] has other guards of this hold, so the lock is still held: nothing was sent.
+    pub still_held: bool,
 }
 
 /// How a release did not go well.
@@ -155,13 +214,34 @@ pub enum WithError<T> {
     /// The closure did not run.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// The lock was lost while the closure ran; its future was dropped at that moment.
-    #[error("the lock was lost while the work ran ({})", why(.0))]
-    Lost(Lost),
-    /// The closure ended, but the lock was not ours any more when it was released: somebody else may have worked
-    /// at the same time.
-    #[error("the work ended, but the lock was not ours any more by then")]
-    Overlapped(T),
+    /// The closure ran, but the lock was lost meanwhile.
+    #[error("{0}")]
+    Lost(LostAtWork<T>),
+}
+
+impl<T> From<LostAtWork<T>> for WithError<T> {
+    fn from(lost: LostAtWork<T>) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+/// The lock was lost while work ran under it. `T` is what the work returns.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the lock was lost while the work ran ({}); {}", Why(.why), consequence(.value.is_some()))]
+pub struct LostAtWork<T> {
+    /// Why it was lost.
+    pub why: Lost,
+    /// What the work returned, if it ran to its end: somebody else may have worked at the same time. `None`: it was
+    /// dropped at the moment of the loss.
+    pub value: Option<T>,
+}
+
+fn consequence(finished: bool) -> &'static str {
+    if finished {
+        "it ran to its end, and somebody else may have worked at the same time: look at what it wrote"
+    } else {
+        "it was stopped in the middle: see what of it is done, and run it again"
+    }
 }
 
 /// A holder could not be asked to stop.

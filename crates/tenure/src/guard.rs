@@ -11,6 +11,7 @@ use tenure_engine::Fault;
 use crate::driver::Driver;
 use crate::error::{ExtendError, Forked, ReleaseError, Released, until};
 use crate::lock::checked_ttl;
+use crate::session::Nest;
 use crate::view::{LeaseState, LeaseWatch, Stage};
 
 /// How long [`Guard::release`] waits for an answer.
@@ -71,6 +72,11 @@ impl Lease {
     /// Cancel safe: it only watches.
     pub async fn lost(&self) -> Lost {
         self.view.clone().find(|state| state.lost.clone()).await
+    }
+
+    /// The reason, if the holder must stop by now: what [`Lease::lost`] would resolve with. Does not wait.
+    pub fn loss(&self) -> Option<Lost> {
+        self.state().lost
     }
 
     fn state(&self) -> LeaseState {
@@ -139,16 +145,30 @@ impl fmt::Debug for Lease {
 /// A held lock. Released by [`Guard::release`], or in the background when dropped: at the end of a program that takes
 /// [`crate::Client::close`], or the lock stays until its lease ends.
 ///
-/// Two guards of one process exclude each other like any others.
+/// Two guards of one process exclude each other like any others, unless they belong to one [`crate::Session`]: those
+/// share a hold, and the last one to go decides what becomes of it.
 #[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct Guard {
     lease: Lease,
     released: bool,
+    /// Shared with the other guards of a session; `None`: there is no session.
+    nest: Option<Arc<Nest>>,
 }
 
 impl Guard {
     pub(crate) fn new(lease: Lease) -> Self {
-        Self { lease, released: false }
+        Self { lease, released: false, nest: None }
+    }
+
+    pub(crate) fn sharing(mut self, nest: Arc<Nest>) -> Self {
+        self.nest = Some(nest);
+        self
+    }
+
+    /// Gives up this guard's part of the hold. True: nobody else has a part of it, so the hold goes with this guard.
+    /// Of many that go at once, one is told so.
+    fn is_last(&mut self) -> bool {
+        self.nest.take().is_none_or(|nest| Arc::into_inner(nest).is_some())
     }
 
     pub(crate) fn two_clocks(&self) -> bool {
@@ -161,23 +181,30 @@ impl Guard {
     }
 
     /// Gives the lock back, to the first in line if anybody waits. Waits up to five seconds for an answer; without
-    /// one the release is repeated in the background until the lease is over.
+    /// one the release is repeated in the background until the lease is over. A guard of a session that has other
+    /// guards of the same hold sends nothing, and says whether that still holds.
     ///
     /// # Cancel safety
     /// The lock is given back in any case; only the answer is lost.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.released = true;
-        let Lease { driver, serial, view, .. } = &mut self.lease;
-        if driver.forked() {
+        if self.lease.driver.forked() {
             return Err(Forked.into());
         }
+        // Asked as long as this guard has its part: afterwards the last one may release at any moment.
+        let held = self.nest.is_none() || self.holds();
+        if !self.is_last() {
+            let still_held = Released { confirmed: false, still_held: true };
+            return if held { Ok(still_held) } else { Err(ReleaseError::NotHeld) };
+        }
+        let Lease { driver, serial, view, .. } = &mut self.lease;
         driver.carry_inline(*serial, Input::Release).await;
         let over = view.find(|state| match &state.stage {
             Stage::Over(end) => Some(end.clone()),
             Stage::Wanting | Stage::Held(_) => None,
         });
         match tokio::time::timeout(RELEASE_PATIENCE, over).await {
-            Ok(End::Released { confirmed }) => Ok(Released { confirmed }),
+            Ok(End::Released { confirmed }) => Ok(Released { confirmed, still_held: false }),
             Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(driver.now(), by) }),
             Ok(_) => Err(ReleaseError::NotHeld),
             Err(_) => {
@@ -189,9 +216,19 @@ impl Guard {
 }
 
 impl Guard {
+    /// Releases after work that ran to its end, and says whether the lock was lost under it. No answer is no loss: the
+    /// release left before the lease's end.
+    pub(crate) async fn settle(self) -> Option<Lost> {
+        let lost = self.loss();
+        match self.release().await {
+            Err(ReleaseError::NotHeld) => lost.or(Some(Lost::Taken)),
+            Ok(_) | Err(_) => lost,
+        }
+    }
+
     /// Goes away without a release: the lock stays with the job that has its [`Lease::job_file`], until the last
     /// process of it is gone. Without such a file it ends with the lease, which is not renewed any more once the
-    /// client is gone.
+    /// client is gone. In a session the last guard of the hold decides: one that is released later releases it.
     pub fn leave(mut self) {
         self.released = true;
     }
@@ -214,7 +251,7 @@ impl fmt::Debug for Guard {
 /// Never blocks, works on any thread and while unwinding: the background task sends the release.
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.released && !self.lease.driver.forked() {
+        if !self.released && !self.lease.driver.forked() && self.is_last() {
             self.lease.driver.post(self.lease.serial, Input::Release);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::lease::TTL_MS_MAX;
@@ -39,6 +40,30 @@ pub struct Holder {
     pub orphaned: bool,
     /// How many wait.
     pub waiting: usize,
+}
+
+impl Holder {
+    /// When the lock is free at the latest if its holder does not renew; zero if it is free by now. The holder may
+    /// release it earlier, renew it, or others may come first. `None`: it has no end that is known.
+    pub fn try_again_in(&self) -> Option<Duration> {
+        if self.kept_by_job {
+            return None;
+        }
+        let is_free = self.id.is_none() && self.foreign.is_none();
+        let ms = if is_free { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
+        ms.map(Duration::from_millis)
+    }
+
+    /// The last words of an error: when to try again.
+    pub(crate) fn again(&self) -> String {
+        match self.try_again_in().map(|pause| pause.as_millis() as u64) {
+            Some(0) => "try again at once".to_owned(),
+            // Seconds are rounded up: whoever comes then is not too early.
+            Some(ms @ 1000..) => format!("try again in {}", span(ms.next_multiple_of(1000))),
+            Some(ms) => format!("try again in {}", span(ms)),
+            None => "try again when that is over".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -187,7 +212,7 @@ pub struct HolderRow {
     pub cmd: Option<String>,
     /// Why, in the holder's words; not used so far.
     pub reason: Option<String>,
-    /// Labels; not used so far.
+    /// `session`: the label of the session that holds, if it has one.
     pub labels: HashMap<String, String>,
     /// Since when (RFC 3339, UTC).
     pub since: Option<String>,
@@ -213,6 +238,8 @@ pub struct WaiterRow {
     pub waited_ms: Option<u64>,
     /// 1 is next.
     pub place: usize,
+    /// `session`: the label of the session that waits, if it has one.
+    pub labels: HashMap<String, String>,
 }
 
 impl Inspection {
@@ -248,13 +275,13 @@ pub(crate) async fn inspect(engine: &dyn Engine, name: &Name) -> Result<Inspecti
     let waiters = look.snapshot.waiters.iter().enumerate().map(|(at, waiter)| {
         let id = waiter.holder.to_string();
         let card = card(waiter.holder);
-        let since_ms =
-            card.and_then(|card| card.waits.iter().find(|wait| wait.holder == id)).map(|wait| wait.since_ms);
+        let wait = card.and_then(|card| card.waits.iter().find(|wait| wait.holder == id));
         WaiterRow {
             user: card.map(|card| card.user.clone()),
             host: card.map(|card| card.host.clone()),
             pid: card.map(|card| card.pid),
-            waited_ms: since_ms.map(|since_ms| engine.unix_ms().saturating_sub(since_ms)),
+            waited_ms: wait.map(|wait| engine.unix_ms().saturating_sub(wait.since_ms)),
+            labels: labels(wait.and_then(|wait| wait.label.as_ref())),
             place: at + 1,
             id,
         }
@@ -295,11 +322,16 @@ fn holder_row(id: HolderId, card: Option<&Card>, fence: Option<u64>) -> HolderRo
         pid: card.map(|card| card.pid),
         cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.map(|card| card.cmd.clone())),
         reason: None,
-        labels: HashMap::new(),
+        labels: labels(hold.and_then(|hold| hold.label.as_ref())),
         since: since_ms.map(clock_time),
         renewed: hold.map(|hold| clock_time(hold.renewed_ms)),
         version: card.map(|card| card.version.clone()),
     }
+}
+
+/// The labels of a row: its session's, if that has one.
+fn labels(session: Option<&String>) -> HashMap<String, String> {
+    session.map(|label| ("session".to_owned(), label.clone())).into_iter().collect()
 }
 
 /// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.
@@ -369,6 +401,8 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("(3m12s); lease ends in 24s unless renewed; 2 waiting"), "{text}");
+        let text = crate::AcquireError::Busy(Box::new(holder)).to_string();
+        assert!(text.ends_with("; lease ends in 24s unless renewed; 2 waiting; try again in 28s"), "{text}");
     }
 
     #[test]
@@ -391,6 +425,13 @@ mod tests {
             holder.to_string(),
             "'x' is held by a client that does not speak Tenure (string); it has no end of its own"
         );
+        assert_eq!((holder.try_again_in(), &*holder.again()), (None, "try again when that is over"));
+        let ends = Holder { lease_ends_in_ms: Some(850), ..holder.clone() };
+        assert_eq!(ends.again(), "try again in 850ms");
+        let kept = Holder { free_in_ms: Some(0), kept_by_job: true, ..holder.clone() };
+        assert_eq!(kept.try_again_in(), None);
+        let free = Holder { foreign: None, ..holder };
+        assert_eq!(free.again(), "try again at once");
     }
 
     #[test]

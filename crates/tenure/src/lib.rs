@@ -39,6 +39,17 @@
 //! Errors are one small type for each operation. What is decided, and when, is in `tenure-core`; what each store
 //! survives is in `docs/guarantees.md`.
 //!
+//! | If the lock is busy | take it | run work under it |
+//! |---|---|---|
+//! | wait in line | [`Lock::acquire`] | [`Lock::with`] |
+//! | try again, with pauses: [`Retry`] | [`Lock::acquire_retrying`] | [`Lock::run`] with [`OnBusy::Retry`] |
+//! | fail | [`Lock::acquire_now`] | [`OnBusy::Fail`] |
+//! | do without | [`Lock::try_acquire`] | [`OnBusy::Skip`] |
+//! | do it later: [`Deferrer`] | | [`Lock::run_or_defer`] |
+//!
+//! [`OnLoss`] says what becomes of work whose lock is lost. A [`Session`] gets again what it holds already.
+//! [`blocking`] has the same for programs without async. `examples/` has a small program for each.
+//!
 //! # What it tells operators
 //!
 //! Through `tracing`: a span `acquire` with the name of the lock; events `acquired`, `ended`, *a renewal failed or is late*
@@ -53,22 +64,32 @@
 //! lost answer means, and what happens to a write of a holder that overslept.
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 mod client;
+mod defer;
 mod driver;
 mod error;
 mod guard;
 mod inspect;
 mod lock;
+mod retry;
+mod session;
 mod telemetry;
 mod view;
+mod work;
 
 pub use client::{Builder, Client, InspectError};
+pub use defer::{DeferError, Deferrer, JobId, RanOrDeferred};
 pub use error::{
-    AcquireError, BadInput, ConnectError, ExtendError, Forked, ReleaseError, Released, StopError, WithError,
+    AcquireError, BadInput, ConnectError, ExtendError, Forked, InsideRuntime, LostAtWork, ReleaseError,
+    Released, StopError, WithError,
 };
 pub use guard::{Guard, Lease};
 pub use inspect::{Holder, HolderRow, Inspection, State, WaiterRow, printable, span};
 pub use lock::Lock;
+pub use retry::Retry;
+pub use session::Session;
 pub use tenure_core::{BadName, HolderId, Lost, Moment};
 pub use tenure_engine::{Engine, Fault, FaultKind};
 pub use view::{LeaseState, LeaseWatch};
+pub use work::{OnBusy, OnLoss, Ran};

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,10 +5,13 @@ use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
 use tenure_core::{End, Input, Name, Terms, Token};
 
 use crate::client::Client;
-use crate::error::{AcquireError, BadInput, Forked, WithError};
+use crate::error::{AcquireError, BadInput, Forked, until};
 use crate::guard::{Guard, Lease};
 use crate::inspect::Holder;
+use crate::retry::Retry;
+use crate::session::Membership;
 use crate::view::{LeaseWatch, Stage};
+use crate::work::OnLoss;
 
 /// The lease of a lock without a setting of its own.
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
@@ -17,7 +19,12 @@ const TTL_DEFAULT: Duration = Duration::from_secs(30);
 /// How long `acquire` waits without a setting of its own.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 
-const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest wait that can be asked for.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long a call that does not wait gives another one of its session that is acquiring: about as long as a store
+/// takes to answer.
+const MATE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How far a token may be ahead of this machine's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -27,11 +34,13 @@ const AHEAD_MAX: Duration = Duration::from_secs(60);
 #[must_use = "a lock is taken by `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
     client: Client,
-    name: String,
-    ttl: Duration,
+    pub(crate) name: String,
+    pub(crate) ttl: Duration,
     wait: Option<Duration>,
     renew: bool,
     note: Option<Arc<str>>,
+    pub(crate) on_loss: OnLoss,
+    session: Option<Membership>,
 }
 
 impl Lock {
@@ -43,7 +52,14 @@ impl Lock {
             wait: Some(WAIT_DEFAULT),
             renew: true,
             note: None,
+            on_loss: OnLoss::Cancel,
+            session: None,
         }
+    }
+
+    pub(crate) fn of(mut self, session: Membership) -> Self {
+        self.session = Some(session);
+        self
     }
 
     /// The length of the lease, 100 ms to 24 h; 30 s otherwise. It is renewed every third of it, so the work may
@@ -74,6 +90,12 @@ impl Lock {
     /// What is done under the lock, for people who inspect it.
     pub fn note(mut self, note: &str) -> Self {
         self.note = Some(note.into());
+        self
+    }
+
+    /// What becomes of work ([`Lock::with`], [`Lock::run`]) when the lock is lost; it is cancelled otherwise.
+    pub fn on_loss(mut self, on_loss: OnLoss) -> Self {
+        self.on_loss = on_loss;
         self
     }
 
@@ -116,36 +138,41 @@ impl Lock {
         self.claim(0).await
     }
 
-    /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work`
-    /// returns is returned as it is) and on panic. A release without an answer is repeated in the background, and is no
-    /// error here: the work was done under the lock. If the lock is lost meanwhile, the future of `work` is dropped
-    /// at its next `await`: whatever it spawned or has written already is beyond reach, which is what the fencing
-    /// token is for.
+    /// Tries as [`Lock::try_acquire`] does until it has the lock or `retry` says to give up; then the error says who
+    /// holds it, which costs another round trip. Only a busy lock is tried again: a store out of reach was asked for
+    /// three seconds already when a try fails, and other errors do not pass by themselves.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tenure::Retry;
     /// # let tenure = tenure::Client::connect("memory:").await?;
-    /// let sum = tenure.lock("books").with(async |lease| lease.fence() % 2 + 1).await?;
-    /// # assert!(sum > 0); Ok(()) }
+    ///
+    /// let guard = tenure.lock("x").acquire_retrying(&Retry::times(3).every(Duration::from_millis(200))).await?;
+    /// # guard.release().await?; Ok(()) }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work and gives the lock back.
-    pub async fn with<F, Fut, T>(&self, work: F) -> Result<T, WithError<T>>
-    where
-        F: FnOnce(Lease) -> Fut,
-        Fut: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
-        let value = tokio::select! {
-            biased;
-            lost = guard.lost() => return Err(WithError::Lost(lost)),
-            value = work(guard.lease().clone()) => value,
-        };
-        match guard.release().await {
-            Err(crate::ReleaseError::NotHeld) => Err(WithError::Overlapped(value)),
-            Ok(_) | Err(_) => Ok(value),
+    /// As [`Lock::acquire`].
+    pub async fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
+        retry.check()?;
+        let driver = &self.client.driver;
+        let begun = driver.now();
+        let mut tries: u32 = 0;
+        loop {
+            let standing = match self.take(0).await {
+                Ok(guard) => return Ok(guard),
+                Err(Failure::Ended(End::Busy(standing), _)) => standing,
+                Err(failure) => return Err(self.explain(failure).await),
+            };
+            tries = tries.saturating_add(1);
+            let waited = until(begun, driver.now());
+            let Some(pause) = retry.next(tries, waited, driver.random()) else {
+                let holder = Box::new(self.holder(standing).await);
+                return Err(AcquireError::GaveUp { holder, tries, waited });
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -160,11 +187,43 @@ impl Lock {
     async fn take(&self, place_ms: u64) -> Result<Guard, Failure> {
         let name = Name::new(&self.name).map_err(BadInput::Name)?;
         let terms = self.terms(place_ms)?;
-        let driver = &self.client.driver;
-        if driver.forked() {
+        if self.client.driver.forked() {
             return Err(Failure::Early(Forked.into()));
         }
-        let (serial, mut view) = driver.enter(&name, terms, self.note.clone());
+        match &self.session {
+            None => self.take_alone(name, terms, None).await,
+            Some(session) => self.take_in_session(name, terms, session).await,
+        }
+    }
+
+    /// Takes the lock for a session: nests in what that holds already, or asks the store on its behalf.
+    async fn take_in_session(
+        &self,
+        name: Name,
+        terms: Terms,
+        session: &Membership,
+    ) -> Result<Guard, Failure> {
+        let label = session.checked_label()?;
+        let begun = self.client.driver.now();
+        let slot = session.slot(&name);
+        let (patience, too_late) = match terms.place_ms {
+            0 => (Some(MATE_PATIENCE), End::Busy(None)),
+            _ => (self.wait, End::WaitElapsed(None)),
+        };
+        let Some(turn) = slot.turn(patience).await else { return Err(Failure::Ended(too_late, None)) };
+        if let Some(guard) = turn.nested().map_err(Failure::Early)? {
+            return Ok(guard);
+        }
+        let waited_ms = self.client.driver.now().since(begun);
+        let wait_ms = terms.wait_ms.map(|wait_ms| wait_ms.saturating_sub(waited_ms).max(1));
+        let guard = self.take_alone(name, Terms { wait_ms, ..terms }, label).await?;
+        Ok(turn.share(guard))
+    }
+
+    /// Takes the lock from the store.
+    async fn take_alone(&self, name: Name, terms: Terms, label: Option<Arc<str>>) -> Result<Guard, Failure> {
+        let driver = &self.client.driver;
+        let (serial, mut view) = driver.enter(&name, terms, self.note.clone(), label);
         let mut wish = Wish { client: &self.client, serial, fulfilled: false };
         let token = tokio::select! {
             biased;

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure::{AcquireError, BadInput, Client, Fault, Lost, ReleaseError, WithError};
+use tenure::{
+    AcquireError, BadInput, Client, Fault, Lost, LostAtWork, OnBusy, OnLoss, ReleaseError, Retry, WithError,
+};
 use tenure_core::{HolderId, Name, ProcessId, Reply, Request, Token};
 use tenure_embedded::MemoryEngine;
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Look};
@@ -233,6 +235,18 @@ async fn a_store_that_refuses_is_believed_at_once() {
 }
 
 #[tokio::test]
+async fn a_store_that_refuses_is_neither_busy_nor_tried_again() {
+    let engine = Lossy::new(&[Fate::Refuse]);
+    let client = Client::over(engine.clone()).unwrap();
+    let retry = Retry::forever().every(MS);
+    for on_busy in [OnBusy::Retry(retry), OnBusy::Fail, OnBusy::Skip] {
+        let error = client.lock("x").run(on_busy, async |_| ()).await.unwrap_err();
+        assert!(matches!(error, WithError::Acquire(AcquireError::Backend(_))), "{error}");
+    }
+    assert_eq!(engine.calls.load(SeqCst), 3);
+}
+
+#[tokio::test]
 async fn a_store_out_of_reach_is_given_up_after_three_seconds() {
     let client = Client::over(Lossy::new(&[Fate::NotRun])).unwrap();
     let started = std::time::Instant::now();
@@ -397,7 +411,43 @@ async fn work_is_dropped_when_the_lock_is_lost() {
     };
     let (done, ()) = tokio::join!(lock.with(async |_| std::future::pending::<()>().await), asked);
     let error = done.unwrap_err();
-    assert!(matches!(&error, WithError::Lost(Lost::Asked { by }) if by == "ops@desk"), "{error}");
+    assert!(
+        matches!(&error, WithError::Lost(LostAtWork { why: Lost::Asked { by }, value: None }) if by == "ops@desk"),
+        "{error}"
+    );
+    becomes_free(&client, "x", Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn work_that_finishes_without_its_lock_brings_its_result_and_the_reason() {
+    let engine = Lossy::new(&[]);
+    let client = Client::over(engine.clone()).unwrap();
+    let lock = client.lock("x").ttl(150 * MS).on_loss(OnLoss::Finish);
+    let work = async |lease: tenure::Lease| {
+        engine.now(&[Fate::LoseRequest]);
+        lease.lost().await;
+        tokio::time::sleep(MS).await;
+        engine.now(&[Fate::Pass]);
+        "sums"
+    };
+    let error = lock.with(work).await.unwrap_err();
+    let WithError::Lost(LostAtWork { why: Lost::Expired, value: Some("sums") }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!(
+        error.to_string(),
+        "the lock was lost while the work ran (no renewal was answered before the lease ended); it ran to its end, \
+         and somebody else may have worked at the same time: look at what it wrote"
+    );
+}
+
+#[tokio::test]
+async fn work_that_finishes_with_its_lock_returns_its_value() {
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x").on_loss(OnLoss::Finish);
+    assert_eq!(lock.with(async |_| 7).await.unwrap(), 7);
+    let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
+    assert!(panicked.unwrap_err().is_panic());
     becomes_free(&client, "x", Duration::from_secs(1)).await;
 }
 

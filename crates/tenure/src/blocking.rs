@@ -1,0 +1,342 @@
+//! Locks for programs without async.
+//!
+//! The same locks, words and errors; each call waits on its thread for its end. A [`Client`] has a thread of its own,
+//! which renews leases while the program works, sleeps or computes, until the client and the last of its guards are
+//! gone.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tenure = tenure::blocking::Client::connect("memory:")?;
+//! let lock = tenure.lock("orders:42").wait(Duration::from_secs(10));
+//! let guard = lock.acquire()?;
+//! println!("write with fencing token {}", guard.fence());
+//! guard.release()?;
+//!
+//! let sum = lock.with(|lease| if lease.holds() { 1 } else { 0 })?;
+//! # assert_eq!(sum, 1);
+//! tenure.close(Duration::from_secs(1));
+//! # Ok(()) }
+//! ```
+//!
+//! On a thread of a tokio runtime (`spawn_blocking` included) nothing here may wait for others, because those could be on
+//! the same thread: [`Client::connect`] and every acquire say so with [`InsideRuntime`].
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tenure_core::{HolderId, Lost, Moment};
+use tenure_engine::Fault;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::error::{
+    AcquireError, ConnectError, ExtendError, Forked, InsideRuntime, LostAtWork, ReleaseError, Released,
+    WithError,
+};
+use crate::retry::Retry;
+use crate::work::{OnBusy, Ran, finished};
+
+/// How long the thread goes on after its last user is gone, to send the releases that dropped guards still owe.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// A thread that does what is async here, as long as somebody has a part of it.
+struct Worker {
+    runtime: Handle,
+    /// Fork makes a copy of this process without its threads.
+    pid: u32,
+    /// Dropped with this: then the thread ends.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Worker {
+    fn start(url: &str) -> Result<(Arc<Self>, crate::Client), ConnectError> {
+        let no_thread = |error: std::io::Error| Fault::refused(format!("no thread for the client: {error}"));
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let handle = runtime.handle().clone();
+        let client = runtime.block_on(crate::Client::connect(url))?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let last = client.clone();
+        let life = async move {
+            let _ = stopped.await;
+            last.close(LAST_WORDS).await;
+        };
+        let thread = std::thread::Builder::new().name("tenure".to_owned());
+        thread.spawn(move || runtime.block_on(life)).map_err(no_thread)?;
+        Ok((Arc::new(Self { runtime: handle, pid: std::process::id(), _stop: stop }), client))
+    }
+
+    /// Runs a future on the thread, and waits for its end here.
+    fn wait<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Forked> {
+        if std::process::id() != self.pid {
+            return Err(Forked);
+        }
+        let (done, end) = mpsc::sync_channel(1);
+        self.runtime.spawn(async move {
+            let _ = done.send(future.await);
+        });
+        Ok(end.recv().expect("the thread lives as long as its users"))
+    }
+}
+
+fn may_wait() -> Result<(), InsideRuntime> {
+    if Handle::try_current().is_ok() { Err(InsideRuntime) } else { Ok(()) }
+}
+
+/// A connection to the store that keeps the locks, as [`crate::Client`]. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    client: crate::Client,
+    worker: Arc<Worker>,
+}
+
+impl Client {
+    /// Connects to a store and starts the client's thread. The URLs are those of [`crate::Client::connect`].
+    pub fn connect(url: &str) -> Result<Self, ConnectError> {
+        may_wait()?;
+        let (worker, client) = Worker::start(url)?;
+        Ok(Self { client, worker })
+    }
+
+    /// The lock of this name, as [`crate::Client::lock`].
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock { lock: self.client.lock(name), worker: self.worker.clone() }
+    }
+
+    /// A new identity to take locks under, as [`crate::Client::session`].
+    pub fn session(&self) -> Session {
+        Session { session: self.client.session(), worker: self.worker.clone() }
+    }
+
+    /// Gives back whatever this client still holds, as [`crate::Client::close`]: for the end of a program.
+    pub fn close(self, limit: Duration) -> bool {
+        self.worker.wait(self.client.close(limit)).unwrap_or(false)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
+
+/// An identity under which locks are taken, as [`crate::Session`].
+#[derive(Clone)]
+pub struct Session {
+    session: crate::Session,
+    worker: Arc<Worker>,
+}
+
+impl Session {
+    /// What people see of it, as [`crate::Session::label`].
+    #[must_use = "it is the session that has the label"]
+    pub fn label(self, label: &str) -> Self {
+        Self { session: self.session.label(label), ..self }
+    }
+
+    /// The lock of this name, taken by this session.
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock { lock: self.session.lock(name), worker: self.worker.clone() }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.session.fmt(f)
+    }
+}
+
+/// A lock by name, and how to take it, as [`crate::Lock`].
+#[derive(Clone)]
+#[must_use = "a lock is taken by `acquire`, `try_acquire` or `with`"]
+pub struct Lock {
+    lock: crate::Lock,
+    worker: Arc<Worker>,
+}
+
+impl Lock {
+    /// The length of the lease: [`crate::Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
+    }
+
+    /// How long [`Lock::acquire`] waits in the queue: [`crate::Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { lock: self.lock.wait(wait), ..self }
+    }
+
+    /// [`Lock::acquire`] waits until the lock is free, however long.
+    pub fn wait_forever(self) -> Self {
+        Self { lock: self.lock.wait_forever(), ..self }
+    }
+
+    /// Don't renew: [`crate::Lock::without_renewal`].
+    pub fn without_renewal(self) -> Self {
+        Self { lock: self.lock.without_renewal(), ..self }
+    }
+
+    /// What is done under the lock, for people who inspect it.
+    pub fn note(self, note: &str) -> Self {
+        Self { lock: self.lock.note(note), ..self }
+    }
+
+    /// Waits for the lock, first come first served, and takes it: [`crate::Lock::acquire`].
+    pub fn acquire(&self) -> Result<Guard, AcquireError> {
+        let lock = self.lock.clone();
+        Ok(self.guard(self.ask(async move { lock.acquire().await })?))
+    }
+
+    /// Takes the lock if it is free and nobody waits for it: [`crate::Lock::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
+        let lock = self.lock.clone();
+        Ok(self.ask(async move { lock.try_acquire().await })?.map(|guard| self.guard(guard)))
+    }
+
+    /// Takes the lock if it is free and nobody waits for it; otherwise the error says who holds it:
+    /// [`crate::Lock::acquire_now`].
+    pub fn acquire_now(&self) -> Result<Guard, AcquireError> {
+        let lock = self.lock.clone();
+        Ok(self.guard(self.ask(async move { lock.acquire_now().await })?))
+    }
+
+    /// Tries until it has the lock or `retry` says to give up: [`crate::Lock::acquire_retrying`].
+    pub fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
+        let (lock, retry) = (self.lock.clone(), *retry);
+        Ok(self.guard(self.ask(async move { lock.acquire_retrying(&retry).await })?))
+    }
+
+    /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work` returns is
+    /// returned as it is) and on panic, which goes on. What blocks can't be stopped from outside: long work asks
+    /// [`Lease::holds`] or [`Lease::lost`] between its steps. If the lock was lost meanwhile, the error says so, and
+    /// brings what the work returned.
+    pub fn with<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<T, WithError<T>> {
+        Ok(self.acquire()?.under(work)?)
+    }
+
+    /// As [`Lock::with`], and `on_busy` says what to do if somebody else holds the lock.
+    pub fn run<T>(&self, on_busy: OnBusy, work: impl FnOnce(&Lease) -> T) -> Result<Ran<T>, WithError<T>> {
+        let lock = self.lock.clone();
+        Ok(match self.ask(async move { lock.take_or_skip(on_busy).await })? {
+            Ran::Done(guard) => Ran::Done(self.guard(guard).under(work)?),
+            Ran::Skipped(holder) => Ran::Skipped(holder),
+        })
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        answer: impl Future<Output = Result<T, AcquireError>> + Send + 'static,
+    ) -> Result<T, AcquireError> {
+        may_wait()?;
+        self.worker.wait(answer)?
+    }
+
+    fn guard(&self, guard: crate::Guard) -> Guard {
+        let lease = Lease { lease: guard.lease().clone(), worker: self.worker.clone() };
+        Guard { guard, lease }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lock.fmt(f)
+    }
+}
+
+/// A lock that is held, as the work under it sees it, as [`crate::Lease`]. Clones look at the same lease.
+#[derive(Clone)]
+pub struct Lease {
+    lease: crate::Lease,
+    worker: Arc<Worker>,
+}
+
+impl Lease {
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.lease.name()
+    }
+
+    /// The fencing token: [`crate::Lease::fence`].
+    pub fn fence(&self) -> u64 {
+        self.lease.fence()
+    }
+
+    /// The public id of this acquisition.
+    pub fn holder(&self) -> HolderId {
+        self.lease.holder()
+    }
+
+    /// May the caller act as holder at this moment? [`crate::Lease::holds`]
+    pub fn holds(&self) -> bool {
+        self.lease.holds()
+    }
+
+    /// The moment until which [`Lease::holds`] is true, unless a renewal moves it: [`crate::Lease::deadline`].
+    pub fn deadline(&self) -> Moment {
+        self.lease.deadline()
+    }
+
+    /// How much is left until [`Lease::deadline`].
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// The reason, if the holder must stop by now. Does not wait.
+    pub fn lost(&self) -> Option<Lost> {
+        self.lease.loss()
+    }
+
+    /// Begins the lease anew with another length: [`crate::Lease::extend`].
+    pub fn extend(&self, ttl: Duration) -> Result<Moment, ExtendError> {
+        let lease = self.lease.clone();
+        self.worker.wait(async move { lease.extend(ttl).await })?
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lease.fmt(f)
+    }
+}
+
+/// A held lock, as [`crate::Guard`]. Released by [`Guard::release`], or in the background when dropped.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
+pub struct Guard {
+    guard: crate::Guard,
+    lease: Lease,
+}
+
+impl Guard {
+    /// Gives the lock back: [`crate::Guard::release`]. Waits up to five seconds for an answer.
+    pub fn release(self) -> Result<Released, ReleaseError> {
+        let guard = self.guard;
+        self.lease.worker.wait(async move { guard.release().await })?
+    }
+
+    /// Runs work under this guard, and gives the lock back.
+    fn under<T>(self, work: impl FnOnce(&Lease) -> T) -> Result<T, LostAtWork<T>> {
+        let value = work(&self.lease);
+        let guard = self.guard;
+        // In a forked copy nothing is released and nothing was lost.
+        let lost = self.lease.worker.wait(async move { guard.settle().await }).unwrap_or_default();
+        finished(value, lost)
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}

@@ -1,0 +1,117 @@
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::error::{AcquireError, LostAtWork};
+use crate::guard::Lease;
+use crate::inspect::Holder;
+use crate::lock::Lock;
+
+/// What a [`Deferrer`] calls a job that it keeps.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobId(pub String);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Keeps jobs for later: a queue, a table, a scheduler. A job is data, so that it outlives this process.
+pub trait Deferrer<J>: Send + Sync {
+    /// Why a job could not be kept.
+    type Error;
+
+    /// Keeps `job` to be done under `lock`, hardly before `not_before` from now: the lock is free then at the latest
+    /// unless its holder renews. Whoever does it later takes the lock as well.
+    ///
+    /// # Errors
+    /// The job may not be kept: the caller still has it.
+    fn defer(
+        &self,
+        lock: &str,
+        job: &J,
+        not_before: Duration,
+    ) -> impl Future<Output = Result<JobId, Self::Error>> + Send;
+}
+
+/// What became of a job that may be deferred.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "the job may have been deferred"]
+pub enum RanOrDeferred<T> {
+    /// It ran under the lock, and returned this.
+    Done(T),
+    /// It did not run, and is kept for later.
+    Deferred {
+        /// What the deferrer calls it.
+        id: JobId,
+        /// Who holds the lock.
+        holder: Box<Holder>,
+    },
+}
+
+/// A job did not end well. What did not begin comes back, so that nothing is lost. `T` is what the work returns, `J`
+/// the job, `E` the deferrer's error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeferError<T, J, E> {
+    /// It neither ran nor was deferred: whether the lock is busy is not known, because the store is out of reach or
+    /// what was asked is impossible.
+    #[error("{error}")]
+    Acquire {
+        /// What went wrong.
+        error: AcquireError,
+        /// The job.
+        job: J,
+    },
+    /// The lock is busy, and the deferrer failed.
+    #[error("{holder}; the job could not be deferred: {error}")]
+    Defer {
+        /// What went wrong.
+        error: E,
+        /// The job. Whether the deferrer keeps it nevertheless is for its error to say.
+        job: J,
+        /// Who holds the lock.
+        holder: Box<Holder>,
+    },
+    /// It ran, but the lock was lost meanwhile.
+    #[error("{0}")]
+    Lost(LostAtWork<T>),
+}
+
+impl Lock {
+    /// Runs `work` on `job` under the lock if it is free, as [`Lock::with`]. If somebody else holds the lock, hands the
+    /// job to the deferrer, with a hint when to try again: when the lock is free at the latest unless renewed, or after
+    /// the [`Lock::ttl`] of this one if that is not known. Any other failure to acquire is an error and defers nothing.
+    ///
+    /// `examples/defer.rs` has a deferrer and a worker that does its jobs.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work and gives the lock back; a job that was about to be deferred is kept or not.
+    pub async fn run_or_defer<J, D, F, Fut, T>(
+        &self,
+        job: J,
+        deferrer: &D,
+        work: F,
+    ) -> Result<RanOrDeferred<T>, DeferError<T, J, D::Error>>
+    where
+        D: Deferrer<J>,
+        F: FnOnce(Lease, J) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        match self.acquire_now().await {
+            Ok(guard) => {
+                let done = self.under(guard, |lease| work(lease, job)).await;
+                done.map(RanOrDeferred::Done).map_err(DeferError::Lost)
+            }
+            Err(AcquireError::Busy(holder)) => {
+                let not_before = holder.try_again_in().unwrap_or(self.ttl);
+                match deferrer.defer(&self.name, &job, not_before).await {
+                    Ok(id) => Ok(RanOrDeferred::Deferred { id, holder }),
+                    Err(error) => Err(DeferError::Defer { error, job, holder }),
+                }
+            }
+            Err(error) => Err(DeferError::Acquire { error, job }),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Locks for programs without async: leases are renewed while the program does other things, and nothing hangs.
+#![cfg(feature = "embedded")]
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tenure::blocking::Client;
+use tenure::{AcquireError, ConnectError, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Retry, WithError};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn client() -> Client {
+    Client::connect("memory:").unwrap()
+}
+
+#[test]
+fn a_lock_is_taken_renewed_and_given_back() {
+    let client = client();
+    let lock = client.lock("x").ttl(100 * MS).note("sums");
+    let guard = lock.acquire().unwrap();
+    sleep(150 * MS);
+    assert!(guard.holds() && guard.lost().is_none() && guard.fence() > 0, "past its first lease");
+    assert!(guard.remaining() <= 100 * MS && guard.deadline() > tenure::Moment(0));
+    assert!(client.lock("x").try_acquire().unwrap().is_none());
+    let error = client.lock("x").wait(MS).acquire().unwrap_err();
+    assert!(matches!(error, AcquireError::WaitElapsed { .. }), "{error}");
+    let error = client.lock("x").acquire_retrying(&Retry::times(1).every(MS)).unwrap_err();
+    assert!(matches!(error, AcquireError::GaveUp { tries: 2, .. }), "{error}");
+    let error = client.lock("x").acquire_now().unwrap_err();
+    assert!(matches!(error, AcquireError::Busy(_)), "{error}");
+    guard.extend(Duration::from_secs(9)).unwrap();
+    assert!(guard.remaining() > Duration::from_secs(8));
+    assert!(guard.release().unwrap().confirmed);
+    assert!(client.lock("x").try_acquire().unwrap().is_some());
+}
+
+#[test]
+fn threads_take_turns() {
+    let client = client();
+    let sum = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..10 {
+            threads.spawn(|| {
+                for _ in 0..10 {
+                    let add = |_: &_| {
+                        let seen = sum.load(std::sync::atomic::Ordering::SeqCst);
+                        std::thread::yield_now();
+                        sum.store(seen + 1, std::sync::atomic::Ordering::SeqCst);
+                    };
+                    client.lock("x").with(add).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(sum.into_inner(), 100);
+}
+
+#[test]
+fn work_that_loses_its_lock_can_see_it_and_the_error_brings_its_result() {
+    let lock = client().lock("x").ttl(100 * MS).without_renewal();
+    let work = |lease: &tenure::blocking::Lease| {
+        while lease.holds() {
+            sleep(MS);
+        }
+        // Told by the clock first, and by the thread soon after.
+        while lease.lost().is_none() {
+            sleep(MS);
+        }
+        7
+    };
+    let error = lock.with(work).unwrap_err();
+    let expected = LostAtWork { why: Lost::Expired, value: Some(7) };
+    assert!(matches!(&error, WithError::Lost(lost) if *lost == expected), "{error}");
+    let guard = lock.acquire().unwrap();
+    sleep(150 * MS);
+    assert_eq!(guard.release(), Err(ReleaseError::NotHeld));
+}
+
+#[test]
+fn a_busy_lock_is_skipped_and_a_panic_frees_it() {
+    let client = client();
+    let lock = client.lock("x");
+    let guard = lock.acquire().unwrap();
+    let skipped = lock.run(OnBusy::Skip, |_| panic!("it must not run")).unwrap();
+    assert!(matches!(skipped, Ran::Skipped(holder) if holder.id == Some(guard.holder())));
+    drop(guard);
+    let inside = lock.clone();
+    std::thread::spawn(move || inside.with(|_| panic!("out of paper"))).join().unwrap_err();
+    assert_eq!(lock.wait(Duration::from_secs(1)).run(OnBusy::Wait, |_| 7).unwrap(), Ran::Done(7));
+}
+
+#[test]
+fn a_session_nests() {
+    let session = client().session().label("import-7");
+    let outer = session.lock("x").acquire().unwrap();
+    let inner = session.lock("x").acquire().unwrap();
+    assert_eq!(outer.fence(), inner.fence());
+    assert!(outer.release().unwrap().still_held);
+    assert!(inner.release().unwrap().confirmed);
+}
+
+#[test]
+fn a_guard_is_renewed_after_its_client_is_gone_and_freed_when_it_is_dropped() {
+    let witness = Client::connect("memory:blocking-guard").unwrap();
+    let guard = Client::connect("memory:blocking-guard").unwrap().lock("x").ttl(100 * MS).acquire().unwrap();
+    sleep(150 * MS);
+    assert!(guard.holds());
+    drop(guard);
+    let begun = Instant::now();
+    witness.lock("x").acquire().unwrap().release().unwrap();
+    assert!(begun.elapsed() < 100 * MS, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_client_that_closes_gives_everything_back() {
+    let witness = Client::connect("memory:blocking-close").unwrap();
+    let client = Client::connect("memory:blocking-close").unwrap();
+    let guard = client.lock("x").acquire().unwrap();
+    assert!(client.close(Duration::from_secs(1)));
+    assert!(witness.lock("x").try_acquire().unwrap().is_some());
+    assert!(!guard.holds());
+}
+
+#[tokio::test]
+async fn inside_a_runtime_it_says_so_and_never_hangs() {
+    let error = Client::connect("memory:").unwrap_err();
+    assert!(matches!(error, ConnectError::InsideRuntime(_)), "{error}");
+    let outside = std::thread::spawn(|| {
+        let client = client();
+        let guard = client.lock("x").acquire().unwrap();
+        (client, guard)
+    });
+    let (client, guard) = outside.join().unwrap();
+    let error = client.lock("x").acquire().unwrap_err();
+    assert!(matches!(error, AcquireError::InsideRuntime(_)), "{error}");
+    assert!(error.to_string().ends_with("use tenure::Client there"), "{error}");
+    // What depends on nobody else is done.
+    assert!(guard.holds());
+    assert!(guard.release().unwrap().confirmed);
+    assert!(client.close(Duration::from_secs(1)));
+}
+
+#[test]
+fn a_url_that_is_none_is_refused() {
+    assert!(matches!(Client::connect("mysql://h"), Err(ConnectError::BadUrl(_))));
+}
