@@ -14,6 +14,8 @@ pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The job ran, the lock was lost and the job was stopped. The first number above those of `sysexits.h`, so that
 /// it looks neither like success nor like the job.
 pub(crate) const LOST: u8 = 79;
+/// The job held the lock for as long as `--max-hold` allows and was stopped, as with timeout(1).
+pub(crate) const MAX_HOLD: u8 = 124;
 /// The command was found but cannot be executed, as in shells.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found, as in shells.

@@ -10,6 +10,7 @@ mod inspect;
 mod job;
 mod keeper;
 mod ls;
+mod orders;
 mod plan;
 mod release;
 mod run;

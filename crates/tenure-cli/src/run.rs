@@ -1,36 +1,21 @@
 //! `tenure run`: a command under a lock.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::WaitStatus;
-use tenure::{AcquireError, Client, Guard, Lost, Moment, ReleaseError, span};
-use tenure_core::lease;
+use tenure::{AcquireError, Client, Guard, span};
 use tenure_engine::boottime;
 
 use crate::failure::Failure;
-use crate::job::{Job, Recipe};
+use crate::orders::{HOLDERS_VARIABLE, Limits, Orders};
 use crate::signals::Signals;
-use crate::store::{SCOPE_VARIABLE, Store, URL_VARIABLE};
-use crate::supervise::{Loss, Rules, Verdict, supervise};
-use crate::text::{Voice, alarming, command_line};
+use crate::store::Store;
+use crate::text::{Voice, command_line};
 use crate::{duration, exit_codes, store, waiting};
-
-/// Shortest lease of a job: below it, no time would be left for TERM before KILL.
-const TTL_MIN: Duration = Duration::from_secs(2);
-
-/// How long the release of a lock that was lost may take: its lease is as good as over anyway.
-const LATE_RELEASE: Duration = Duration::from_secs(1);
 
 /// How long a place in the queue may take to be given up when a signal ends the wait.
 const LEAVING: Duration = Duration::from_millis(150);
-
-/// In a job's environment: the public ids of all the locks around it, outermost first.
-const HOLDERS_VARIABLE: &str = "TENURE_HOLDERS";
 
 /// Run a command while holding a lock
 #[derive(clap::Args, Debug)]
@@ -44,13 +29,8 @@ pub(crate) struct Args {
     /// Wait this long; 0 is the same as -n. Without -n and -w: as long as it takes
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// The length of the lease, 2s to 24h. It is renewed while the command runs: it is how long others wait after
-    /// this host died
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
-    ttl: Duration,
-    /// The time between TERM and KILL when the lock is lost; a sixth of the ttl, a third at most
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    kill_after: Option<Duration>,
+    #[command(flatten)]
+    limits: Limits,
     /// The exit code if the lock was not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit_codes::NOT_ACQUIRED)]
     conflict_exit_code: u8,
@@ -79,14 +59,15 @@ Examples:
   tenure run -n -q backup -- ./backup               in cron: not at all while another one runs
   tenure run -w 5m deploy -c 'git pull && make'     give up after five minutes
 
-Exit code: the command's; 128+N if it died of signal N; 75 not acquired; 79 lock lost, command stopped; 69 store out
-of reach; 64 usage; 126, 127 command cannot be run, not found. More: tenure run --help";
+Exit code: the command's; 128+N if it died of signal N; 75 not acquired; 79 lock lost, command stopped; 124 stopped
+by --max-hold; 69 store out of reach; 64 usage; 126, 127 command cannot be run, not found. More: tenure run --help";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
   tenure run mail:daily -- php artisan mail:daily   wait for the lock, then run
   tenure run -n -q backup -- ./backup               in cron: not at all while another one runs
   tenure run -w 5m deploy -c 'git pull && make'     give up after five minutes
+  tenure run --max-hold 1h report -- ./report       stop it after an hour
 
 The command finds in its environment: TENURE_NAME, the lock; TENURE_FENCE, its fencing token, which grows with every
 holder: have the resource refuse smaller ones than it has seen; TENURE_HOLDER, the public id of this hold, as `tenure
@@ -115,11 +96,12 @@ Exit codes:
    71  the operating system refused something
    75  the lock was not acquired (another one: -E)
    79  the lock was lost and the command was stopped, or it ended but somebody else may have held the lock meanwhile
+  124  the command held the lock for as long as --max-hold allows and was stopped, as with timeout(1)
   126  the command cannot be executed
   127  the command was not found";
 
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
-    args.check()?;
+    args.limits.check().map_err(Failure::usage)?;
     let mut signals = Signals::take()?;
     let voice = Voice { quiet: args.quiet, verbose: args.verbose };
     let words = args.words();
@@ -148,33 +130,14 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             return Ok(exit_codes::of_signal(signal as i32));
         }
     };
-    let file = match guard.job_file() {
-        Ok(file) => file,
-        Err(fault) => {
-            drop(guard);
+    let orders = Orders { words: &words, limits: &args.limits, surroundings: None, voice };
+    match orders.carry_out(guard, &client, &mut signals).await {
+        Ok(outcome) => Ok(outcome.code),
+        Err(failure) => {
             client.close(LEAVING).await;
-            return Err(Failure::backend(format!("{fault}. Nothing was run")));
+            Err(failure)
         }
-    };
-    let recipe = Recipe {
-        words: &words,
-        set: environment(&guard, &client),
-        unset: &[URL_VARIABLE],
-        file: file.as_ref(),
-        last_moment: if file.is_some() { Moment::NEVER } else { guard.deadline() },
-    };
-    let mut job = match Job::start(&recipe) {
-        Ok(job) => job,
-        Err(error) => {
-            let _ = guard.release().await;
-            let text = format!("the command could not be started: {error}. Nothing was run");
-            return Err(Failure { code: exit_codes::SYSTEM, text });
-        }
-    };
-    let rules = Rules { kept: file.is_some(), kill_after_ms: args.kill_after_ms() };
-    let verdict = supervise(&mut job, &mut guard.watch(), &mut signals, rules, voice).await?;
-    job.close(verdict.gone);
-    Ok(args.conclude(guard, file, verdict, &mut signals, voice).await)
+    }
 }
 
 /// What became of the wish for the lock.
@@ -185,23 +148,6 @@ enum Answer {
 }
 
 impl Args {
-    fn check(&self) -> Result<(), Failure> {
-        if self.ttl < TTL_MIN || self.ttl.as_millis() as u64 > lease::TTL_MS_MAX {
-            return Err(Failure::usage(format!("--ttl {:?} is outside 2s to 24h", self.ttl)));
-        }
-        match self.kill_after {
-            Some(kill_after) if kill_after > self.ttl / 3 => Err(Failure::usage(format!(
-                "--kill-after {kill_after:?} is more than a third of --ttl {:?}: too little would be left for renewals",
-                self.ttl
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn kill_after_ms(&self) -> u64 {
-        self.kill_after.unwrap_or(self.ttl / 6).as_millis() as u64
-    }
-
     fn words(&self) -> Vec<OsString> {
         match &self.command {
             Some(line) => {
@@ -227,7 +173,7 @@ impl Args {
     ) -> Result<Answer, Failure> {
         self.not_inside_itself(client).await?;
         let begun = boottime();
-        let lock = client.lock(&self.name).ttl(self.ttl).note(label);
+        let lock = client.lock(&self.name).ttl(self.limits.ttl).note(label);
         let at_once = self.no_wait || self.wait.is_some_and(|wait| wait.is_zero());
         let acquire = async {
             match self.wait {
@@ -274,139 +220,4 @@ impl Args {
             _ => Ok(()),
         }
     }
-
-    /// Gives the lock back and says how it went.
-    async fn conclude(
-        &self,
-        guard: Guard,
-        file: Option<OwnedFd>,
-        verdict: Verdict,
-        signals: &mut Signals,
-        voice: Voice,
-    ) -> u8 {
-        let code = verdict.ended.map_or(exit_codes::LOST, code_of);
-        if let Some(loss) = verdict.lost {
-            voice.say(&self.loss(&loss, guard.deadline(), verdict.gone));
-            if verdict.gone {
-                // Whether it arrives or not: the lease is over, or as good as over.
-                let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
-            }
-            return exit_codes::LOST;
-        }
-        if file.is_none() && !verdict.gone {
-            voice.say(&format!(
-                "'{}': the command ended, but processes that it started could not be killed. The lock is not \
-                 released, and ends with its lease",
-                self.name
-            ));
-            guard.leave();
-            return code;
-        }
-        // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
-        let _file = match file.map(for_us_alone) {
-            Some(None) => {
-                voice.detail("the command ended, but processes that it started still run and keep the lock");
-                // Not released, not even by its drop: the lock is theirs now.
-                guard.leave();
-                return code;
-            }
-            file => file,
-        };
-        let released = tokio::select! {
-            biased;
-            released = guard.release() => released,
-            // Somebody is in a hurry: what is not released now ends with its lease.
-            _ = signals.ending() => return code,
-        };
-        match released {
-            Ok(_) => code,
-            Err(ReleaseError::NotHeld) => {
-                voice.say(&format!(
-                    "{} '{}': the command ended (exit {code}), but the lock was not held any more by then. Somebody \
-                     else may have worked at the same time. Exit {}",
-                    alarming("LOST"),
-                    self.name,
-                    exit_codes::LOST
-                ));
-                exit_codes::LOST
-            }
-            Err(error) => {
-                voice.say(&format!("'{}': {error}", self.name));
-                code
-            }
-        }
-    }
-
-    fn loss(&self, loss: &Loss, valid_until: Moment, gone: bool) -> String {
-        let ttl_ms = self.ttl.as_millis() as u64;
-        let why = match &loss.why {
-            Lost::Expired => {
-                let renewed = valid_until.minus(lease::valid_until(Moment(0), ttl_ms).0);
-                format!("no renewal was answered for {}", span(loss.at.since(renewed)))
-            }
-            Lost::Taken => "the store says that it is held by somebody else or nobody".to_owned(),
-            Lost::Asked { by } => format!("asked to stop by {}", tenure::printable(by)),
-        };
-        let how = if loss.killed {
-            format!("TERM, {}, KILL", span(self.kill_after_ms()))
-        } else {
-            "TERM".to_owned()
-        };
-        let end = valid_until.plus(lease::margin_ms(ttl_ms));
-        let when = match (&loss.why, gone) {
-            (_, false) => ", but some of it could not be killed".to_owned(),
-            (Lost::Expired, true) if loss.dead_at <= end => {
-                format!(" {} before its lease ended", span(end.since(loss.dead_at)))
-            }
-            (Lost::Expired, true) => format!(" {} after its lease ended", span(loss.dead_at.since(end))),
-            _ => String::new(),
-        };
-        format!(
-            "{} '{}': {why}. Stopped the job ({how}){when}. Exit {}",
-            alarming("LOST"),
-            self.name,
-            exit_codes::LOST
-        )
-    }
-}
-
-/// What the job finds in its environment.
-fn environment(guard: &Guard, client: &Client) -> Vec<(&'static str, String)> {
-    let holder = guard.holder().to_string();
-    let around = std::env::var(HOLDERS_VARIABLE).map(|around| format!("{around} {holder}"));
-    vec![
-        ("TENURE_NAME", guard.name().to_owned()),
-        ("TENURE_FENCE", guard.fence().to_string()),
-        (HOLDERS_VARIABLE, around.unwrap_or_else(|_| holder.clone())),
-        ("TENURE_HOLDER", holder),
-        (SCOPE_VARIABLE, client.scope()),
-    ]
-}
-
-fn code_of(ended: WaitStatus) -> u8 {
-    match (ended.exit_status(), ended.terminating_signal()) {
-        (Some(code), _) => code as u8,
-        (None, Some(signal)) => exit_codes::of_signal(signal),
-        (None, None) => exit_codes::SYSTEM,
-    }
-}
-
-/// The job's file, locked by us alone; `None`: others have it open.
-fn for_us_alone(file: OwnedFd) -> Option<File> {
-    // The lock on it belongs to what all of the job inherited. One that is opened anew can be locked when the last of
-    // them is gone; we go first.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let again = File::options().read(true).write(true).open(path);
-    drop(file);
-    // Whoever just looks whether the job runs holds it for a moment.
-    let alone = |again: &File| {
-        (0..5).any(|_| {
-            let locked = flock(again, FlockOperation::NonBlockingLockExclusive).is_ok();
-            if !locked {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            locked
-        })
-    };
-    again.ok().filter(alone)
 }
