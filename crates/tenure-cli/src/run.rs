@@ -1,18 +1,19 @@
 //! `tenure run`: a command under a lock.
 
 use std::ffi::OsString;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tenure::{AcquireError, Client, Guard, span};
+use tenure::{AcquireError, Client, Guard, State, span};
 use tenure_engine::boottime;
 
 use crate::failure::Failure;
-use crate::orders::{HOLDERS_VARIABLE, Limits, Orders};
+use crate::orders::{HOLDERS_VARIABLE, Limits, Orders, of_hold};
 use crate::signals::Signals;
-use crate::store::Store;
+use crate::store::{Store, URL_VARIABLE};
 use crate::text::{Voice, command_line};
-use crate::{duration, exit_codes, store, waiting};
+use crate::{duration, exit_codes, store, trampoline, waiting};
 
 /// How long a place in the queue may take to be given up when a signal ends the wait.
 const LEAVING: Duration = Duration::from_millis(150);
@@ -34,6 +35,10 @@ pub(crate) struct Args {
     /// The exit code if the lock was not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit_codes::NOT_ACQUIRED)]
     conflict_exit_code: u8,
+    /// If the job around this one holds the lock, run the command under that hold: as a part of that job, with its
+    /// fencing token and its limits. Otherwise without effect
+    #[arg(long)]
+    reenter: bool,
     /// Don't show the command's arguments to others
     #[arg(long)]
     no_cmdline: bool,
@@ -87,7 +92,9 @@ Not covered: processes that leave the command's process group (setsid, job contr
 as another user (sudo), or that the kernel cannot kill. On file: they keep the lock all the same, unless they close the
 files that they inherit, as sudo does.
 
-Inside the command, `tenure run` of the same lock ends at once with 64: it would wait for itself.
+Inside the command, `tenure run` of the same lock ends at once with 64: it would wait for itself. With --reenter it
+runs its command in its own place under the hold that is there: the outer `tenure run` watches over it, and the inner
+--ttl, --kill-after and --max-hold have no effect.
 
 Exit codes:
   the command's own; 128+N if it died of signal N
@@ -111,6 +118,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         signal = signals.ending() => return Ok(exit_codes::of_signal(signal as i32)),
         client = args.store.connect(Some(&label)) => client?,
     };
+    if let Some(hold) = args.hold_around_us(&client).await? {
+        let code = hold.reenter(&words, &client);
+        client.close(LEAVING).await;
+        return Ok(code);
+    }
     let answer = match args.acquire(&client, &mut signals, &label, voice).await {
         Ok(answer) => answer,
         Err(failure) => {
@@ -171,7 +183,6 @@ impl Args {
         label: &str,
         voice: Voice,
     ) -> Result<Answer, Failure> {
-        self.not_inside_itself(client).await?;
         let begun = boottime();
         let lock = client.lock(&self.name).ttl(self.limits.ttl).note(label);
         let at_once = self.no_wait || self.wait.is_some_and(|wait| wait.is_zero());
@@ -207,17 +218,43 @@ impl Args {
         }
     }
 
-    /// A lock that one of the jobs around us holds would be waited for in vain: that job waits for us.
-    async fn not_inside_itself(&self, client: &Client) -> Result<(), Failure> {
-        let Ok(around) = std::env::var(HOLDERS_VARIABLE) else { return Ok(()) };
+    /// The hold of a job around us, if it has this very lock and `--reenter` is said. Without that it is an error:
+    /// that job waits for us, so the lock would be waited for in vain.
+    async fn hold_around_us(&self, client: &Client) -> Result<Option<Hold>, Failure> {
+        let Ok(around) = std::env::var(HOLDERS_VARIABLE) else { return Ok(None) };
         let lock = client.inspect(&self.name).await.map_err(|error| store::not_seen(&error))?;
-        match lock.holder {
-            Some(holder) if around.split(' ').any(|id| id == holder.id) => Err(Failure::usage(format!(
+        // What is about to end by the clock waits for nobody, and no command can begin under it.
+        let (Some(holder), false) = (lock.holder, lock.state == State::Ending) else { return Ok(None) };
+        match lock.fence {
+            _ if around.split(' ').all(|id| id != holder.id) => Ok(None),
+            Some(fence) if self.reenter => {
+                Ok(Some(Hold { name: self.name.clone(), fence, holder: holder.id }))
+            }
+            _ => Err(Failure::usage(format!(
                 "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was \
-                 run. Run the command without `tenure run`, or under another lock",
+                 run. Say --reenter to run the command under that hold, or name another lock",
                 self.name, holder.id
             ))),
-            _ => Ok(()),
         }
+    }
+}
+
+/// The hold of a job around us.
+struct Hold {
+    name: String,
+    fence: u64,
+    holder: String,
+}
+
+impl Hold {
+    /// Becomes the command, which that job's wrapper watches over. Returns only if it cannot be run.
+    fn reenter(&self, words: &[OsString], client: &Client) -> u8 {
+        let (command, arguments) = words.split_first().expect("there is a command");
+        trampoline::exec(
+            Command::new(command)
+                .args(arguments)
+                .envs(of_hold(&self.name, self.fence, &self.holder, client))
+                .env_remove(URL_VARIABLE),
+        )
     }
 }
