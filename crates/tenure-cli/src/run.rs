@@ -8,12 +8,13 @@ use nix::sys::signal::Signal;
 use tenure::{AcquireError, Client, Guard, State, span};
 use tenure_engine::boottime;
 
+use crate::busy::{Policy, WhenBusy};
 use crate::failure::Failure;
 use crate::orders::{HOLDERS_VARIABLE, Limits, Orders, of_hold};
 use crate::signals::Signals;
 use crate::store::{Store, URL_VARIABLE};
 use crate::text::{Voice, command_line};
-use crate::{duration, exit_codes, store, trampoline, waiting};
+use crate::{exit_codes, store, trampoline, waiting};
 
 /// How long a place in the queue may take to be given up when a signal ends the wait.
 const LEAVING: Duration = Duration::from_millis(150);
@@ -24,12 +25,8 @@ const LEAVING: Duration = Duration::from_millis(150);
 pub(crate) struct Args {
     /// The lock
     name: String,
-    /// Don't wait if the lock is taken
-    #[arg(short, long = "no-wait", aliases = ["nonblock", "nb"], conflicts_with = "wait")]
-    no_wait: bool,
-    /// Wait this long; 0 is the same as -n. Without -n and -w: as long as it takes
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    when_busy: WhenBusy,
     #[command(flatten)]
     limits: Limits,
     /// The exit code if the lock was not acquired
@@ -72,6 +69,7 @@ Examples:
   tenure run mail:daily -- php artisan mail:daily   wait for the lock, then run
   tenure run -n -q backup -- ./backup               in cron: not at all while another one runs
   tenure run -w 5m deploy -c 'git pull && make'     give up after five minutes
+  tenure run --on-busy skip tidy -- ./tidy          nothing at all while another one runs
   tenure run --max-hold 1h report -- ./report       stop it after an hour
 
 The command finds in its environment: TENURE_NAME, the lock; TENURE_FENCE, its fencing token, which grows with every
@@ -109,6 +107,7 @@ Exit codes:
 
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     args.limits.check().map_err(Failure::usage)?;
+    let policy = args.when_busy.policy().map_err(Failure::usage)?;
     let mut signals = Signals::take()?;
     let voice = Voice { quiet: args.quiet, verbose: args.verbose };
     let words = args.words();
@@ -123,7 +122,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         client.close(LEAVING).await;
         return Ok(code);
     }
-    let answer = match args.acquire(&client, &mut signals, &label, voice).await {
+    let answer = match args.acquire(&client, policy, &mut signals, &label, voice).await {
         Ok(answer) => answer,
         Err(failure) => {
             // Whatever was asked, or granted and refused by us, is taken back before this process ends.
@@ -133,6 +132,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     };
     let guard = match answer {
         Answer::Granted(guard) => guard,
+        Answer::Denied(_) if policy == Policy::Skip => return Ok(0),
         Answer::Denied(why) => {
             voice.say(&format!("{why}. Not run (exit {})", args.conflict_exit_code));
             return Ok(args.conflict_exit_code);
@@ -179,25 +179,27 @@ impl Args {
     async fn acquire(
         &self,
         client: &Client,
+        policy: Policy,
         signals: &mut Signals,
         label: &str,
         voice: Voice,
     ) -> Result<Answer, Failure> {
         let begun = boottime();
         let lock = client.lock(&self.name).ttl(self.limits.ttl).note(label);
-        let at_once = self.no_wait || self.wait.is_some_and(|wait| wait.is_zero());
         let acquire = async {
-            match self.wait {
-                _ if at_once => lock.acquire_now().await,
-                Some(wait) => lock.wait(wait).acquire().await,
-                None => lock.wait_forever().acquire().await,
+            match policy {
+                Policy::Wait(None) => lock.wait_forever().acquire().await,
+                Policy::Wait(Some(wait)) => lock.wait(wait).acquire().await,
+                Policy::Retry(retry) => lock.acquire_retrying(&retry).await,
+                Policy::Fail | Policy::Skip => lock.acquire_now().await,
             }
         };
+        let teller = Voice { quiet: voice.quiet || !policy.waits(), ..voice };
         let guard = tokio::select! {
             biased;
             signal = signals.ending() => return Ok(Answer::Left(signal)),
             guard = acquire => guard,
-            never = waiting::tell(client, &self.name, voice) => match never {},
+            never = waiting::tell(client, &self.name, teller) => match never {},
         };
         match guard {
             Ok(guard) => {
@@ -210,9 +212,12 @@ impl Args {
                 ));
                 Ok(Answer::Granted(guard))
             }
-            Err(error @ (AcquireError::Busy(_) | AcquireError::WaitElapsed { .. } | AcquireError::Full)) => {
-                Ok(Answer::Denied(error.to_string()))
-            }
+            Err(
+                error @ (AcquireError::Busy(_)
+                | AcquireError::WaitElapsed { .. }
+                | AcquireError::GaveUp { .. }
+                | AcquireError::Full),
+            ) => Ok(Answer::Denied(error.to_string())),
             Err(error @ AcquireError::BadInput(_)) => Err(Failure::usage(error.to_string())),
             Err(error) => Err(Failure::backend(format!("{error}. Nothing was run"))),
         }
