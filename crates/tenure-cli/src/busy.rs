@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure::Retry;
 
 use crate::duration;
+use crate::store::URL_VARIABLE;
 
 /// How often a busy lock is tried again where neither --retry-times nor --wait says when to give up.
 const RETRY_TIMES: u32 = 3;
@@ -32,6 +33,10 @@ pub(crate) struct WhenBusy {
     /// With --on-busy retry: pauses of random length, which may be twice as long each time, up to this
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     retry_max_sleep: Option<Duration>,
+    /// With --on-busy defer: a variable that the job keeps, if it is set. May be repeated; everybody who can read the
+    /// files of this account can read it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) keep_env: Vec<String>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +49,8 @@ enum OnBusy {
     Fail,
     /// Don't wait: say nothing, and exit 0
     Skip,
+    /// Don't wait: have `tenure work` run it on this host when the lock is free, and exit 0
+    Defer,
 }
 
 /// What was decided.
@@ -57,6 +64,8 @@ pub(crate) enum Policy {
     Fail,
     /// Don't wait: that somebody else is at it is as good as doing it.
     Skip,
+    /// Don't wait: a worker does it later.
+    Defer,
 }
 
 impl Policy {
@@ -83,12 +92,21 @@ impl WhenBusy {
         {
             return Err(format!("{option} goes with --on-busy retry"));
         }
+        if !self.keep_env.is_empty() && on_busy != OnBusy::Defer {
+            return Err("--keep-env goes with --on-busy defer".to_owned());
+        }
+        if self.keep_env.iter().any(|name| name == URL_VARIABLE) {
+            return Err(format!(
+                "{URL_VARIABLE} may hold a password, and no job keeps it; set it for `tenure work`"
+            ));
+        }
         Ok(match on_busy {
             OnBusy::Wait if self.wait.is_some_and(|wait| wait.is_zero()) => Policy::Fail,
             OnBusy::Wait => Policy::Wait(self.wait),
             OnBusy::Retry => Policy::Retry(self.retry()),
             OnBusy::Fail => Policy::Fail,
             OnBusy::Skip => Policy::Skip,
+            OnBusy::Defer => Policy::Defer,
         })
     }
 
@@ -138,6 +156,7 @@ mod tests {
             ("-n", Policy::Fail),
             ("--on-busy fail", Policy::Fail),
             ("--on-busy skip", Policy::Skip),
+            ("--on-busy defer --keep-env A --keep-env B", Policy::Defer),
             ("--on-busy retry", Policy::Retry(Retry::times(3).every(RETRY_SLEEP))),
             ("--on-busy retry -w 1m", Policy::Retry(Retry::forever().every(RETRY_SLEEP).within(minute))),
             (
@@ -164,8 +183,10 @@ mod tests {
             ("--on-busy skip -w 5", "--wait goes with --on-busy wait or retry"),
             ("--retry-times 3", "--retry-times goes with --on-busy retry"),
             ("--on-busy wait --retry-sleep 3", "--retry-sleep goes with"),
+            ("--on-busy skip --keep-env A", "--keep-env goes with --on-busy defer"),
+            ("--on-busy defer --keep-env TENURE_URL", "no job keeps it"),
             ("-n --retry-max-sleep 3", "--retry-max-sleep goes with"),
-            ("--on-busy perhaps", "[possible values: wait, retry, fail, skip]"),
+            ("--on-busy perhaps", "[possible values: wait, retry, fail, skip, defer]"),
         ] {
             let error = policy(line).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");

@@ -12,6 +12,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
     test_kill_process_group, wait,
 };
+use serde::{Deserialize, Serialize};
 use tenure::Moment;
 use tenure_engine::boottime;
 
@@ -28,7 +29,8 @@ pub(crate) struct Job {
 }
 
 /// Where a job runs that does not run here and now, as its wrapper does. It reads nothing and has no terminal.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Surroundings {
     /// Its working directory.
     pub(crate) directory: PathBuf,
@@ -161,4 +163,9 @@ impl Job {
             keeper.dismiss();
         }
     }
+}
+
+/// Takes notice of what ended after its job: somebody has to, and it became our child. Not while a job runs.
+pub(crate) fn reap_strays() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }

@@ -18,13 +18,13 @@ use crate::plan::{Cause, Plan, Rules};
 use crate::signals::Signals;
 use crate::store::{SCOPE_VARIABLE, URL_VARIABLE};
 use crate::supervise::{Stop, Verdict, supervise};
-use crate::text::{Voice, alarming};
+use crate::text::{Voice, alarming, command_line, say};
 use crate::{duration, exit_codes};
 
 /// Shortest lease of a job: below it, no time would be left for TERM before KILL.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
-/// How long the release of a lock that was lost may take: its lease is as good as over anyway.
+/// How long the release of a lock may take that was lost, or under which nothing has run.
 const LATE_RELEASE: Duration = Duration::from_secs(1);
 
 /// In a job's environment: the public ids of all the locks around it, outermost first.
@@ -94,12 +94,14 @@ pub(crate) struct Outcome {
     /// The exit code, as `tenure run` ends with it.
     pub(crate) code: u8,
     /// The last signal meanwhile that asks us to end. It was passed on to the job.
-    #[expect(dead_code, reason = "for who runs many jobs")]
     pub(crate) told: Option<Signal>,
 }
 
 impl Orders<'_> {
     /// Runs the job under the lock that was just granted, stops it if it has to be stopped, and gives the lock back.
+    ///
+    /// # Errors
+    /// The job can't be watched. It may run, and dies with this process, which has to end now.
     pub(crate) async fn carry_out(
         &self,
         guard: Guard,
@@ -107,7 +109,10 @@ impl Orders<'_> {
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
         let granted = boottime();
-        let file = guard.job_file().map_err(|fault| Failure::backend(format!("{fault}. Nothing was run")))?;
+        let file = match guard.job_file() {
+            Ok(file) => file,
+            Err(fault) => return Ok(not_begun(guard, exit_codes::BACKEND, &fault.to_string()).await),
+        };
         let rules = self.limits.rules(file.is_some(), granted);
         let recipe = Recipe {
             words: self.words,
@@ -120,9 +125,8 @@ impl Orders<'_> {
         let mut job = match Job::start(&recipe) {
             Ok(job) => job,
             Err(error) => {
-                let _ = guard.release().await;
-                let text = format!("the command could not be started: {error}. Nothing was run");
-                return Err(Failure { code: exit_codes::SYSTEM, text });
+                let why = format!("the command could not be started: {error}");
+                return Ok(not_begun(guard, exit_codes::SYSTEM, &why).await);
             }
         };
         let verdict = supervise(&mut job, &mut guard.watch(), signals, rules, self.voice).await?;
@@ -236,6 +240,19 @@ impl Orders<'_> {
         };
         format!("{} '{name}': {why}. Stopped the job ({how}){when}. Exit {}", alarming(title), stop.code())
     }
+}
+
+/// The job was not begun: gives the lock back and says why.
+async fn not_begun(guard: Guard, code: u8, why: &str) -> Outcome {
+    let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
+    say(&format!("{why}. Nothing was run"));
+    Outcome { code, told: None }
+}
+
+/// What others see of a command.
+pub(crate) fn label(words: &[OsString], no_cmdline: bool) -> String {
+    let shown = if no_cmdline { 1 } else { words.len() };
+    command_line(words.iter().take(shown).map(|word| word.to_string_lossy()))
 }
 
 /// What the job finds in its environment.

@@ -10,14 +10,19 @@ use tenure_engine::boottime;
 
 use crate::busy::{Policy, WhenBusy};
 use crate::failure::Failure;
-use crate::orders::{HOLDERS_VARIABLE, Limits, Orders, of_hold};
+use crate::job::Surroundings;
+use crate::orders::{HOLDERS_VARIABLE, Limits, Orders, label, of_hold};
+use crate::queue::{Deferred, Queue, QueueError};
 use crate::signals::Signals;
 use crate::store::{Store, URL_VARIABLE};
-use crate::text::{Voice, command_line};
+use crate::text::Voice;
 use crate::{exit_codes, store, trampoline, waiting};
 
 /// How long a place in the queue may take to be given up when a signal ends the wait.
-const LEAVING: Duration = Duration::from_millis(150);
+pub(crate) const LEAVING: Duration = Duration::from_millis(150);
+
+/// What a deferred job keeps of the environment, unless --keep-env names more.
+const KEPT_VARIABLES: [&str; 5] = ["PATH", "HOME", "SHELL", "LANG", "TENURE_DIR"];
 
 /// Run a command while holding a lock
 #[derive(clap::Args, Debug)]
@@ -80,7 +85,8 @@ Signals: TERM, INT, HUP, QUIT, USR1, USR2, CONT and WINCH go to the whole proces
 TERM, INT, HUP and QUIT give up the place in the queue, and end with 128+N.
 
 When the lock is lost, the command's process group gets TERM, and KILL after --kill-after: in time for it to be dead
-before its lease ends, by the clock, whether the store answers or not. The exit code is 79.
+before its lease ends, by the clock, whether the store answers or not. The exit code is 79. At --max-hold it is the
+same with 124; on file: only while `tenure run` is not stopped itself.
 
 What the command leaves behind in the background:
   file:     keeps the lock until it is gone, as with flock(1), also if `tenure run` itself is killed.
@@ -94,12 +100,17 @@ Inside the command, `tenure run` of the same lock ends at once with 64: it would
 runs its command in its own place under the hold that is there: the outer `tenure run` watches over it, and the inner
 --ttl, --kill-after and --max-hold have no effect.
 
+--on-busy defer puts the command line into the queue of this account on this host, where `tenure work` finds it: with
+its working directory, PATH, HOME, SHELL, LANG, TENURE_DIR and what --keep-env names, and nothing else. The queue is a
+directory beside the locks of file:, also if the lock is on a server: a shared server is no way to run commands here.
+
 Exit codes:
   the command's own; 128+N if it died of signal N
+    0  also with --on-busy skip and defer, if the lock was taken
    64  usage, nothing was run
    69  the store is out of reach or refuses, nothing was run
    71  the operating system refused something
-   75  the lock was not acquired (another one: -E)
+   75  the lock was not acquired (another one: -E); or the queue of deferred jobs is full
    79  the lock was lost and the command was stopped, or it ended but somebody else may have held the lock meanwhile
   124  the command held the lock for as long as --max-hold allows and was stopped, as with timeout(1)
   126  the command cannot be executed
@@ -111,13 +122,13 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let mut signals = Signals::take()?;
     let voice = Voice { quiet: args.quiet, verbose: args.verbose };
     let words = args.words();
-    let label = args.label(&words);
+    let label = label(&words, args.no_cmdline);
     let client = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(exit_codes::of_signal(signal as i32)),
         client = args.store.connect(Some(&label)) => client?,
     };
-    if let Some(hold) = args.hold_around_us(&client).await? {
+    if let Some(hold) = args.hold_around_us(&client, policy).await? {
         let code = hold.reenter(&words, &client);
         client.close(LEAVING).await;
         return Ok(code);
@@ -133,6 +144,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let guard = match answer {
         Answer::Granted(guard) => guard,
         Answer::Denied(_) if policy == Policy::Skip => return Ok(0),
+        Answer::Denied(_) if policy == Policy::Defer => {
+            let id = Queue::open()?.add(&args.deferred(words, &client)?)?;
+            voice.say(&format!("Deferred as job {id}: tenure jobs"));
+            return Ok(0);
+        }
         Answer::Denied(why) => {
             voice.say(&format!("{why}. Not run (exit {})", args.conflict_exit_code));
             return Ok(args.conflict_exit_code);
@@ -143,13 +159,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         }
     };
     let orders = Orders { words: &words, limits: &args.limits, surroundings: None, voice };
-    match orders.carry_out(guard, &client, &mut signals).await {
-        Ok(outcome) => Ok(outcome.code),
-        Err(failure) => {
-            client.close(LEAVING).await;
-            Err(failure)
-        }
-    }
+    Ok(orders.carry_out(guard, &client, &mut signals).await?.code)
 }
 
 /// What became of the wish for the lock.
@@ -170,12 +180,6 @@ impl Args {
         }
     }
 
-    /// What others see of the command.
-    fn label(&self, words: &[OsString]) -> String {
-        let shown = if self.no_cmdline { 1 } else { words.len() };
-        command_line(words.iter().take(shown).map(|word| word.to_string_lossy()))
-    }
-
     async fn acquire(
         &self,
         client: &Client,
@@ -191,7 +195,7 @@ impl Args {
                 Policy::Wait(None) => lock.wait_forever().acquire().await,
                 Policy::Wait(Some(wait)) => lock.wait(wait).acquire().await,
                 Policy::Retry(retry) => lock.acquire_retrying(&retry).await,
-                Policy::Fail | Policy::Skip => lock.acquire_now().await,
+                Policy::Fail | Policy::Skip | Policy::Defer => lock.acquire_now().await,
             }
         };
         let teller = Voice { quiet: voice.quiet || !policy.waits(), ..voice };
@@ -223,9 +227,31 @@ impl Args {
         }
     }
 
+    /// The command as a job for `tenure work`.
+    fn deferred(&self, words: Vec<OsString>, client: &Client) -> Result<Deferred, QueueError> {
+        let text = |word: OsString| {
+            word.into_string().map_err(|word| QueueError::NotText(format!("{} is not UTF-8", word.display())))
+        };
+        let directory = std::env::current_dir().map_err(|error| QueueError::System {
+            what: "find the working directory",
+            path: ".".into(),
+            error,
+        })?;
+        let kept = KEPT_VARIABLES.into_iter().chain(self.when_busy.keep_env.iter().map(String::as_str));
+        let variables = kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
+        let variables = variables.map(|(name, value)| text(value).map(|value| (name, value)));
+        let surroundings = Surroundings { directory, variables: variables.collect::<Result<_, _>>()? };
+        let words = words.into_iter().map(text).collect::<Result<_, _>>()?;
+        Ok(Deferred::new(&self.name, client.scope(), words, surroundings, &self.limits, self.no_cmdline))
+    }
+
     /// The hold of a job around us, if it has this very lock and `--reenter` is said. Without that it is an error:
     /// that job waits for us, so the lock would be waited for in vain.
-    async fn hold_around_us(&self, client: &Client) -> Result<Option<Hold>, Failure> {
+    async fn hold_around_us(&self, client: &Client, policy: Policy) -> Result<Option<Hold>, Failure> {
+        if matches!(policy, Policy::Skip | Policy::Defer) && !self.reenter {
+            // Whoever holds it: these wait for nobody.
+            return Ok(None);
+        }
         let Ok(around) = std::env::var(HOLDERS_VARIABLE) else { return Ok(None) };
         let lock = client.inspect(&self.name).await.map_err(|error| store::not_seen(&error))?;
         // What is about to end by the clock waits for nobody, and no command can begin under it.
