@@ -499,3 +499,36 @@ fn a_worker_waits_for_a_store_that_is_away() {
     worker.send(Signal::SIGTERM);
     assert_eq!(worker.finish().0, 0);
 }
+
+#[test]
+fn a_worker_may_be_killed_at_any_moment() {
+    let bench = Bench::embedded();
+    let (out, step) = (bench.path("out"), bench.path("step"));
+    let holder = held(&bench, "x");
+    let numbers = 0..12;
+    for number in numbers.clone() {
+        let line = format!(
+            "exec 9>{}; flock -n 9 || echo overlap >>{out}; echo {number} >>{out}",
+            word(&step),
+            out = word(&out)
+        );
+        defer(&bench, "x", &line);
+    }
+    end(holder);
+    let work = ["work", "-q", "--max-attempts", "1000"];
+    for round in 0..25 {
+        let worker = bench.start(&work);
+        std::thread::sleep(Duration::from_micros(70 * round * round));
+        worker.send(Signal::SIGKILL);
+        drop(worker);
+        for row in jobs(&bench) {
+            assert!(!row["state"].as_str().unwrap().starts_with("damaged"), "round {round}: {row}");
+        }
+    }
+    let _worker = bench.start(&work);
+    wait_for("all have run", || jobs(&bench).is_empty());
+    let mut ran: Vec<u32> = read(&out).lines().map(|line| line.parse().expect("no overlap")).collect();
+    ran.sort_unstable();
+    ran.dedup();
+    assert_eq!(ran, numbers.collect::<Vec<u32>>());
+}
