@@ -277,7 +277,9 @@ pub(crate) enum QueueError {
     #[error("the job has {0} bytes and the limit is {BYTES_MAX}; put what is long into a file")]
     TooLong(usize),
     /// Something in a job is not UTF-8.
-    #[error("a job is kept as text, and it cannot be: {0}")]
+    #[error(
+        "a deferred job is kept as text, and this cannot be: {0}; have a script hold it, or let the command wait"
+    )]
     NotText(String),
     /// Another process has it locked.
     #[error("another process has been writing to {} for more than 2 s; see which: fuser -v {}", .0.display(), .0.display())]

@@ -75,6 +75,7 @@ Examples:
   tenure run -n -q backup -- ./backup               in cron: not at all while another one runs
   tenure run -w 5m deploy -c 'git pull && make'     give up after five minutes
   tenure run --on-busy skip tidy -- ./tidy          nothing at all while another one runs
+  tenure run --on-busy defer index -- ./index       now, or by `tenure work` when the lock is free
   tenure run --max-hold 1h report -- ./report       stop it after an hour
 
 The command finds in its environment: TENURE_NAME, the lock; TENURE_FENCE, its fencing token, which grows with every

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let mut told = String::new();
     loop {
         match worker.next_job(&mut signals).await {
-            Ok(true) => {}
+            Ok(true) => told.clear(),
             Ok(false) => return Ok(0),
             // A store that is away may come back, and the jobs are safe meanwhile.
             Err(failure) if failure.code == exit_codes::BACKEND && !worker.ends() => {
@@ -213,7 +213,10 @@ impl Worker {
     ) -> Result<bool, Failure> {
         let (id, max_attempts) = (taken.id, self.args.max_attempts);
         // From here on it counts, whatever happens to us.
-        taken.save(taken.job.clone().begun(unix_ms()))?;
+        if let Err(error) = taken.save(taken.job.clone().begun(unix_ms())) {
+            let _ = guard.release().await;
+            return Err(error.into());
+        }
         let job = taken.job.clone();
         let words = words(&job);
         self.voice.say(&format!(
