@@ -73,6 +73,11 @@ impl Policy {
     pub(crate) fn waits(self) -> bool {
         matches!(self, Self::Wait(_) | Self::Retry(_))
     }
+
+    /// Is it a mistake if the lock is held by the job around? Elsewhere that is a busy lock like any other.
+    pub(crate) fn minds_its_own_job(self) -> bool {
+        !matches!(self, Self::Skip | Self::Defer)
+    }
 }
 
 impl WhenBusy {

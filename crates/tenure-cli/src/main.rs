@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod around;
 mod busy;
 mod duration;
 mod exit_codes;

@@ -16,19 +16,16 @@ use crate::files::lock_alone;
 use crate::job::{Job, Recipe, Surroundings};
 use crate::plan::{Cause, Plan, Rules};
 use crate::signals::Signals;
-use crate::store::{SCOPE_VARIABLE, URL_VARIABLE};
+use crate::store::URL_VARIABLE;
 use crate::supervise::{Stop, Verdict, supervise};
 use crate::text::{Voice, alarming, command_line, say};
-use crate::{duration, exit_codes};
+use crate::{around, duration, exit_codes};
 
 /// Shortest lease of a job: below it, no time would be left for TERM before KILL.
 const TTL_MIN: Duration = Duration::from_secs(2);
 
 /// How long the release of a lock may take that was lost, or under which nothing has run.
 const LATE_RELEASE: Duration = Duration::from_secs(1);
-
-/// In a job's environment: the public ids of all the locks around it, outermost first.
-pub(crate) const HOLDERS_VARIABLE: &str = "TENURE_HOLDERS";
 
 /// How long a job may hold its lock, and how it is stopped.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
@@ -117,7 +114,7 @@ impl Orders<'_> {
         let recipe = Recipe {
             words: self.words,
             surroundings: self.surroundings,
-            set: environment(&guard, client),
+            set: around::variables(&guard, client),
             unset: &[URL_VARIABLE],
             file: file.as_ref(),
             last_moment: Plan::of(&guard.watch().state(), rules, granted).kill,
@@ -253,25 +250,6 @@ async fn not_begun(guard: Guard, code: u8, why: &str) -> Outcome {
 pub(crate) fn label(words: &[OsString], no_cmdline: bool) -> String {
     let shown = if no_cmdline { 1 } else { words.len() };
     command_line(words.iter().take(shown).map(|word| word.to_string_lossy()))
-}
-
-/// What the job finds in its environment.
-fn environment(guard: &Guard, client: &Client) -> Vec<(&'static str, String)> {
-    let holder = guard.holder().to_string();
-    let around = std::env::var(HOLDERS_VARIABLE).map(|around| format!("{around} {holder}"));
-    let mut set = of_hold(guard.name(), guard.fence(), &holder, client);
-    set.push((HOLDERS_VARIABLE, around.unwrap_or(holder)));
-    set
-}
-
-/// What a command finds in its environment about the hold that it runs under.
-pub(crate) fn of_hold(name: &str, fence: u64, holder: &str, client: &Client) -> Vec<(&'static str, String)> {
-    vec![
-        ("TENURE_NAME", name.to_owned()),
-        ("TENURE_FENCE", fence.to_string()),
-        ("TENURE_HOLDER", holder.to_owned()),
-        (SCOPE_VARIABLE, client.scope()),
-    ]
 }
 
 fn code_of(ended: WaitStatus) -> u8 {

@@ -1,22 +1,22 @@
 //! `tenure run`: a command under a lock.
 
 use std::ffi::OsString;
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tenure::{AcquireError, Client, Guard, State, span};
+use tenure::{AcquireError, Client, Guard, span};
 use tenure_engine::boottime;
 
+use crate::around::Hold;
 use crate::busy::{Policy, WhenBusy};
 use crate::failure::Failure;
 use crate::job::Surroundings;
-use crate::orders::{HOLDERS_VARIABLE, Limits, Orders, label, of_hold};
+use crate::orders::{Limits, Orders, label};
 use crate::queue::{Deferred, Queue, QueueError};
 use crate::signals::Signals;
-use crate::store::{Store, URL_VARIABLE};
+use crate::store::Store;
 use crate::text::Voice;
-use crate::{exit_codes, store, trampoline, waiting};
+use crate::{exit_codes, waiting};
 
 /// How long a place in the queue may take to be given up when a signal ends the wait.
 pub(crate) const LEAVING: Duration = Duration::from_millis(150);
@@ -129,10 +129,12 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         signal = signals.ending() => return Ok(exit_codes::of_signal(signal as i32)),
         client = args.store.connect(Some(&label)) => client?,
     };
-    if let Some(hold) = args.hold_around_us(&client, policy).await? {
-        let code = hold.reenter(&words, &client);
-        client.close(LEAVING).await;
-        return Ok(code);
+    if args.reenter || policy.minds_its_own_job() {
+        match Hold::around_us(&client, &args.name).await? {
+            Some(hold) if args.reenter => return Ok(hold.reenter(&words, &client)),
+            Some(hold) => return Err(args.inside_itself(&hold)),
+            None => {}
+        }
     }
     let answer = match args.acquire(&client, policy, &mut signals, &label, voice).await {
         Ok(answer) => answer,
@@ -179,6 +181,14 @@ impl Args {
             }
             None => self.words.clone(),
         }
+    }
+
+    fn inside_itself(&self, hold: &Hold) -> Failure {
+        Failure::usage(format!(
+            "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. \
+             Say --reenter to run the command under that hold, or name another lock",
+            self.name, hold.holder
+        ))
     }
 
     async fn acquire(
@@ -244,49 +254,5 @@ impl Args {
         let surroundings = Surroundings { directory, variables: variables.collect::<Result<_, _>>()? };
         let words = words.into_iter().map(text).collect::<Result<_, _>>()?;
         Ok(Deferred::new(&self.name, client.scope(), words, surroundings, &self.limits, self.no_cmdline))
-    }
-
-    /// The hold of a job around us, if it has this very lock and `--reenter` is said. Without that it is an error:
-    /// that job waits for us, so the lock would be waited for in vain.
-    async fn hold_around_us(&self, client: &Client, policy: Policy) -> Result<Option<Hold>, Failure> {
-        if matches!(policy, Policy::Skip | Policy::Defer) && !self.reenter {
-            // Whoever holds it: these wait for nobody.
-            return Ok(None);
-        }
-        let Ok(around) = std::env::var(HOLDERS_VARIABLE) else { return Ok(None) };
-        let lock = client.inspect(&self.name).await.map_err(|error| store::not_seen(&error))?;
-        // What is about to end by the clock waits for nobody, and no command can begin under it.
-        let (Some(holder), false) = (lock.holder, lock.state == State::Ending) else { return Ok(None) };
-        match lock.fence {
-            _ if around.split(' ').all(|id| id != holder.id) => Ok(None),
-            Some(fence) if self.reenter => {
-                Ok(Some(Hold { name: self.name.clone(), fence, holder: holder.id }))
-            }
-            _ => Err(Failure::usage(format!(
-                "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was \
-                 run. Say --reenter to run the command under that hold, or name another lock",
-                self.name, holder.id
-            ))),
-        }
-    }
-}
-
-/// The hold of a job around us.
-struct Hold {
-    name: String,
-    fence: u64,
-    holder: String,
-}
-
-impl Hold {
-    /// Becomes the command, which that job's wrapper watches over. Returns only if it cannot be run.
-    fn reenter(&self, words: &[OsString], client: &Client) -> u8 {
-        let (command, arguments) = words.split_first().expect("there is a command");
-        trampoline::exec(
-            Command::new(command)
-                .args(arguments)
-                .envs(of_hold(&self.name, self.fence, &self.holder, client))
-                .env_remove(URL_VARIABLE),
-        )
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tenure::{AcquireError, Client, Guard, Lock, span};
 use tenure_engine::unix_ms;
 
+use crate::around::Hold;
 use crate::exit_codes;
 use crate::failure::Failure;
 use crate::job::reap_strays;
@@ -128,7 +129,7 @@ impl Worker {
     /// Waits for a job that is due, and for its lock. `None`: there is none, and the worker ends then.
     ///
     /// Every job that is due has its lock tried. If all are busy, the oldest waits in line while the others, and those
-    /// to come, are tried now and then. Cancel safe: a place in line is given up.
+    /// to come, are tried now and then; but not in the line of a lock that a job around us holds. Cancel safe: a place in line is given up.
     async fn ready(&self, client: &Client) -> Result<Option<(Taken<'_>, Guard)>, Failure> {
         let mut waiting: Option<Waiting<'_>> = None;
         loop {
@@ -142,10 +143,10 @@ impl Worker {
                     return Ok(Some((taken, guard)));
                 }
                 busy.insert(taken.job.name.clone());
-                waiting.get_or_insert_with(|| Waiting {
-                    taken,
-                    acquire: Box::pin(async move { lock.wait_forever().acquire().await }),
-                });
+                if waiting.is_none() && Hold::around_us(client, &taken.job.name).await?.is_none() {
+                    let acquire = Box::pin(async move { lock.wait_forever().acquire().await });
+                    waiting = Some(Waiting { taken, acquire });
+                }
             }
             let look_again = tokio::time::sleep(LOOKS_EVERY);
             let Some(Waiting { acquire, .. }) = &mut waiting else {

@@ -118,6 +118,21 @@ fn a_job_may_be_deferred_from_inside_the_job_that_holds_its_lock() {
 }
 
 #[test]
+fn a_worker_does_not_wait_for_the_lock_of_the_job_around_it() {
+    let bench = Bench::embedded();
+    let (x, y) = (held(&bench, "x"), held(&bench, "y"));
+    let done = bench.path("done");
+    let waiting = defer(&bench, "x", "true");
+    defer(&bench, "y", &format!("touch {}", word(&done)));
+    end(x);
+    end(y);
+    let line = format!("'{}' work -q --drain", env!("CARGO_BIN_EXE_tenure"));
+    assert_eq!(bench.code(&["run", "x", "-c", &line]), (0, String::new()));
+    assert!(done.exists());
+    assert_eq!(jobs(&bench)[0]["id"], waiting.as_str());
+}
+
+#[test]
 fn the_list_says_what_waits_and_why() {
     let bench = Bench::embedded();
     let (holder, _other) = (held(&bench, "mail"), held(&bench, "tidy"));
