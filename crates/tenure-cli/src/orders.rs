@@ -1,4 +1,4 @@
-//! What is run under a lock, from the grant to the release. The lock is given back on every way out of here.
+//! What is run under a lock, from the grant to the end: the lock is given back, or stays with what still runs.
 
 use std::ffi::OsString;
 use std::fs::File;
