@@ -6,7 +6,7 @@ use tenure_model::lab::pinned::{self, Pin};
 use tenure_model::lab::{Promise, Verdict, diagram, verdict};
 
 use crate::LabError;
-use crate::report::{long, short, table};
+use crate::report::{long, short, table, wrapped};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -77,11 +77,10 @@ fn all(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
     for promise in Promise::ALL {
         println!("{:<13} {}", promise.name(), promise.words());
     }
-    println!(
-        "\nkept: in every state. BROKEN in N: the shortest way has N steps; `tenure lab check FORM --promise NAME` draws \
-         it. For own-identity, cad draws its tokens from a small range, as the documents do; with 128 random bits it \
-         is kept."
-    );
+    let legend = "kept: in every state. BROKEN in N: the shortest way has N steps; `tenure lab check FORM --promise NAME` \
+                  draws it. For own-identity, cad draws its tokens from a small range, as the documents do; with 128 \
+                  random bits it is kept.";
+    print!("\n{}", wrapped(legend, ""));
 }
 
 fn one(form: &'static Form, verdicts: &[(Promise, Verdict)], promise: Option<Promise>) {

@@ -11,7 +11,7 @@ use tenure_forms::{FORMS, Form};
 
 use crate::racer::{Accident, Line, TTL_MS};
 use crate::replay::key;
-use crate::report::table;
+use crate::report::{table, wrapped};
 use crate::resource::{Resource, Written};
 use crate::servers::Server;
 use crate::{LabError, racer};
@@ -122,17 +122,15 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
         }
     }
     if !args.json {
-        println!(
+        let how = format!(
             "{} processes, {} s each; locks of {TTL_MS} ms; processes die, and are stopped for longer than that; clocks of \
-             getset and pid-lock differ by up to 4 s\n",
+             getset and pid-lock differ by up to 4 s",
             args.clients, args.secs
         );
-        print!("{}", table(&rows));
-        println!(
-            "\nSTALE WRITES: taken by the resource from a holder after a later one had written. REFUSED: by their fencing \
-             token. OVERLAPS: sections that began while another's time ran. STUCK: nobody got the lock, beyond what a \
-             death explains."
-        );
+        let legend = "STALE WRITES: taken by the resource from a holder after a later one had written. REFUSED: by their \
+                      fencing token. OVERLAPS: sections that began while another's time ran. STUCK: nobody got the \
+                      lock, beyond what a death explains.";
+        print!("{}\n{}\n{}", wrapped(&how, ""), table(&rows), wrapped(legend, ""));
     }
     if !expected {
         eprintln!(
