@@ -3,6 +3,8 @@
 
 /// `release`: that holder does not hold the lock, so nobody was asked to stop.
 pub(crate) const NOT_THE_HOLDER: u8 = 1;
+/// `jobs`: there is no such job to be retried or removed, or a worker is at it.
+pub(crate) const NO_SUCH_JOB: u8 = 1;
 /// Wrong usage; nothing was done. Also a `run` inside the job of the very lock that it wants (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The store is out of reach or refuses; nothing was run (`EX_UNAVAILABLE`).
@@ -14,6 +16,8 @@ pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The job ran, the lock was lost and the job was stopped. The first number above those of `sysexits.h`, so that
 /// it looks neither like success nor like the job.
 pub(crate) const LOST: u8 = 79;
+/// The job held the lock for as long as `--max-hold` allows and was stopped, as with timeout(1).
+pub(crate) const MAX_HOLD: u8 = 124;
 /// The command was found but cannot be executed, as in shells.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found, as in shells.

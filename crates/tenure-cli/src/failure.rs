@@ -1,4 +1,5 @@
 use crate::exit_codes;
+use crate::queue::QueueError;
 
 /// Why a command did not do what it was asked: a text for people and a code for programs.
 #[derive(Debug)]
@@ -23,5 +24,18 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self { code: exit_codes::SYSTEM, text: format!("the operating system refused something: {error}") }
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        let code = match error {
+            QueueError::Place(_) => exit_codes::BACKEND,
+            QueueError::System { .. } => exit_codes::SYSTEM,
+            QueueError::Full(_) | QueueError::Stuck(_) => exit_codes::NOT_ACQUIRED,
+            QueueError::TooLong(_) | QueueError::NotText(_) => exit_codes::USAGE,
+            QueueError::NoSuchJob(_) | QueueError::Taken(_) => exit_codes::NO_SUCH_JOB,
+        };
+        Self { code, text: error.to_string() }
     }
 }

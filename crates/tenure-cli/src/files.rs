@@ -1,6 +1,9 @@
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -11,4 +14,16 @@ use tokio::io::unix::AsyncFd;
 )]
 pub(crate) fn awaitable<T: AsRawFd>(file: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(file, Interest::READABLE)
+}
+
+/// Locks a file for us alone (flock). False: somebody else has locked it.
+pub(crate) fn lock_alone(file: &File) -> bool {
+    // Whoever just looks whether it is locked holds it for a moment.
+    (0..5).any(|_| {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !locked {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        locked
+    })
 }

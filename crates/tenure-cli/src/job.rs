@@ -1,8 +1,10 @@
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -10,6 +12,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
     test_kill_process_group, wait,
 };
+use serde::{Deserialize, Serialize};
 use tenure::Moment;
 use tenure_engine::boottime;
 
@@ -25,10 +28,22 @@ pub(crate) struct Job {
     ended: Option<WaitStatus>,
 }
 
+/// Where a job runs that does not run here and now, as its wrapper does. It reads nothing and has no terminal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Surroundings {
+    /// Its working directory.
+    pub(crate) directory: PathBuf,
+    /// All of its environment, but for what its lock sets.
+    pub(crate) variables: BTreeMap<String, String>,
+}
+
 /// What the job is made from.
 pub(crate) struct Recipe<'a> {
     /// The command and its arguments.
     pub(crate) words: &'a [OsString],
+    /// Where it runs; `None`: as its wrapper does.
+    pub(crate) surroundings: Option<&'a Surroundings>,
     /// Set in its environment.
     pub(crate) set: Vec<(&'static str, String)>,
     /// Removed from it.
@@ -53,6 +68,9 @@ impl Job {
             fcntl_setfd(fd, FdFlags::empty())?;
         }
         let mut command = Command::new("/proc/self/exe");
+        if let Some(Surroundings { directory, variables }) = recipe.surroundings {
+            command.env_clear().envs(variables).current_dir(directory).stdin(Stdio::null());
+        }
         command
             .arg0("tenure")
             .arg(trampoline::COMMAND)
@@ -80,7 +98,7 @@ impl Job {
         if boottime() >= recipe.last_moment {
             return Err(io::Error::other("the lease ended before everything stood ready"));
         }
-        let mut terminal = Terminal::of_stdin();
+        let mut terminal = recipe.surroundings.map_or_else(Terminal::of_stdin, |_| None);
         if let Some(terminal) = terminal.as_mut().filter(|_| !piped_on()) {
             terminal.give(group);
         }
@@ -145,4 +163,9 @@ impl Job {
             keeper.dismiss();
         }
     }
+}
+
+/// Takes notice of what ended after its job: somebody has to, and it became our child. Not while a job runs.
+pub(crate) fn reap_strays() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }

@@ -4,7 +4,7 @@ use tenure::Inspection;
 
 use crate::failure::Failure;
 use crate::store::{Store, not_seen};
-use crate::text::{ago, colourful, print, say, who};
+use crate::text::{ago, print, say, table, who};
 
 /// List the locks that are held or waited for
 #[derive(clap::Args, Debug)]
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         return Ok(0);
     }
     if !locks.is_empty() {
-        print(&table(&locks, colourful(&std::io::stdout())));
+        print(&table(HEADER, locks.iter().map(row)));
     }
     let none = if locks.is_empty() { "nothing is held or waited for; " } else { "" };
     say(&format!("{none}scope: {}", client.scope()));
@@ -37,24 +37,6 @@ pub(crate) fn json(lock: &Inspection) -> String {
 }
 
 const HEADER: [&str; 6] = ["NAME", "STATE", "HOLDER", "SINCE", "TTL", "WAITING"];
-
-fn table(locks: &[Inspection], colour: bool) -> String {
-    let rows: Vec<[String; 6]> = locks.iter().map(row).collect();
-    let widths: Vec<usize> = (0..HEADER.len())
-        .map(|column| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([HEADER[column].len()]).max().unwrap_or(0)
-        })
-        .collect();
-    let line = |cells: [&str; 6]| {
-        let padded: Vec<String> =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        padded.join("  ").trim_end().to_owned() + "\n"
-    };
-    let header = line(HEADER);
-    let header = if colour { format!("\x1b[1m{}\x1b[0m\n", header.trim_end()) } else { header };
-    rows.iter().fold(header, |text, row| text + &line(row.each_ref().map(String::as_str)))
-}
 
 fn row(lock: &Inspection) -> [String; 6] {
     let dash = || "-".to_owned();

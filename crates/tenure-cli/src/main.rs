@@ -2,15 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod around;
+mod busy;
 mod duration;
 mod exit_codes;
 mod failure;
 mod files;
 mod inspect;
 mod job;
+mod jobs;
 mod keeper;
 mod ls;
+mod orders;
 mod plan;
+mod queue;
 mod release;
 mod run;
 mod signals;
@@ -20,6 +25,7 @@ mod terminal;
 mod text;
 mod trampoline;
 mod waiting;
+mod work;
 
 use clap::{Parser, Subcommand};
 
@@ -37,6 +43,8 @@ enum Command {
     Ls(ls::Args),
     Inspect(inspect::Args),
     Release(release::Args),
+    Jobs(jobs::Args),
+    Work(work::Args),
     Lab(tenure_lab::Args),
 }
 
@@ -44,6 +52,7 @@ const EXAMPLES: &str = "\
 Examples:
   tenure run mail:daily -- php artisan mail:daily   wait for the lock, then run
   tenure run -n -q backup -- ./backup               in cron: not at all while another one runs
+  tenure run --on-busy defer tidy -- ./tidy         now, or by `tenure work` when the lock is free
   tenure ls                                         who holds what, who waits
   tenure inspect mail:daily                         holder, queue, end of the lease
 
@@ -94,6 +103,8 @@ async fn carry_out(command: Command) -> Result<u8, failure::Failure> {
         Command::Ls(args) => ls::run(args).await,
         Command::Inspect(args) => inspect::run(args).await,
         Command::Release(args) => release::run(args).await,
+        Command::Jobs(args) => jobs::run(&args),
+        Command::Work(args) => work::run(args).await,
         Command::Lab(_) => unreachable!("it was carried out before"),
     }
 }

@@ -59,15 +59,19 @@ impl Signals {
 
     /// The next one that ends what is going on. Stops us on Ctrl-Z meanwhile. Cancel safe.
     pub(crate) async fn ending(&mut self) -> Signal {
-        use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
         loop {
             match self.next().await {
-                Event::Sent(signal @ (SIGTERM | SIGINT | SIGHUP | SIGQUIT)) => return signal,
-                Event::Sent(SIGTSTP) => stop_ourselves(),
+                Event::Sent(signal) if ends(signal) => return signal,
+                Event::Sent(Signal::SIGTSTP) => stop_ourselves(),
                 Event::Sent(_) | Event::Child => {}
             }
         }
     }
+}
+
+/// Is this one that asks us to end?
+pub(crate) fn ends(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT)
 }
 
 /// Stops our process group as Ctrl-Z does, and returns when it goes on. In a group that nobody could wake (no shell

@@ -2,14 +2,15 @@
 
 use nix::sys::signal::Signal as Sent;
 use rustix::process::{Signal, WaitStatus};
-use tenure::{LeaseWatch, Lost, Moment, span};
+use tenure::{LeaseWatch, Moment, span};
 use tenure_engine::boottime;
 
 use crate::alarm::Alarm;
+use crate::exit_codes;
 use crate::files::awaitable;
 use crate::job::Job;
-use crate::plan::Plan;
-use crate::signals::{Event, Signals, stop_ourselves};
+use crate::plan::{Cause, Plan, Rules};
+use crate::signals::{Event, Signals, ends, stop_ourselves};
 use crate::text::Voice;
 
 /// How often the rest of a job is looked at when its command has ended.
@@ -18,34 +19,37 @@ const LOOK_AGAIN_MS: u64 = 10;
 /// How long a job may survive SIGKILL (a process in the kernel's hands, or of another account) before we give up.
 const UNKILLABLE_AFTER_MS: u64 = 5_000;
 
-/// How the lease binds the job.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// The lock lasts as long as the job: its lease has no end that matters.
-    pub(crate) kept: bool,
-    /// The time between TERM and KILL.
-    pub(crate) kill_after_ms: u64,
-}
-
 /// How it went.
 pub(crate) struct Verdict {
     /// How the command ended; `None`: it could not be killed.
     pub(crate) ended: Option<WaitStatus>,
     /// Why the job was stopped, if it did not end by itself.
-    pub(crate) lost: Option<Loss>,
+    pub(crate) stopped: Option<Stop>,
+    /// The last signal that asked us, and with us the job, to end.
+    pub(crate) told: Option<Sent>,
     /// Nobody of the job is left, as far as its process group tells.
     pub(crate) gone: bool,
 }
 
 /// The job had to be stopped.
-pub(crate) struct Loss {
-    pub(crate) why: Lost,
+pub(crate) struct Stop {
+    pub(crate) cause: Cause,
     /// When it was told to stop.
     pub(crate) at: Moment,
     /// TERM was not enough.
     pub(crate) killed: bool,
     /// When it was dead.
     pub(crate) dead_at: Moment,
+}
+
+impl Stop {
+    /// The exit code that says so.
+    pub(crate) fn code(&self) -> u8 {
+        match self.cause {
+            Cause::Lost(_) => exit_codes::LOST,
+            Cause::MaxHold => exit_codes::MAX_HOLD,
+        }
+    }
 }
 
 /// TERM was sent; KILL follows.
@@ -64,7 +68,8 @@ pub(crate) async fn supervise(
 ) -> std::io::Result<Verdict> {
     let alarm = awaitable(Alarm::new()?)?;
     let mut ending: Option<Ending> = None;
-    let mut loss: Option<Loss> = None;
+    let mut stop: Option<Stop> = None;
+    let mut told = None;
     let (mut resume, mut warned) = (false, false);
     loop {
         // Each round begins with the lease, by the clock: whatever happened before may have taken any time.
@@ -85,9 +90,8 @@ pub(crate) async fn supervise(
             // While we were stopped ourselves, the keeper was the one who killed it.
             Some(ended) => was_killed(ended) && now >= plan.kill,
         };
-        if must_stop && loss.is_none() {
-            let why = state.lost.clone().unwrap_or(Lost::Expired);
-            loss = Some(Loss { why, at: now, killed: false, dead_at: now });
+        if must_stop && stop.is_none() {
+            stop = Some(Stop { cause: plan.cause, at: now, killed: false, dead_at: now });
         }
         let leftovers = job.ended().is_some() && !rules.kept && !job.is_gone();
         if ending.is_none() && (must_stop || leftovers) {
@@ -114,13 +118,13 @@ pub(crate) async fn supervise(
             .and_then(|ending| ending.killed_at)
             .is_some_and(|killed_at| now.since(killed_at) >= UNKILLABLE_AFTER_MS);
         if gone || given_up || job.ended().is_some() && ending.is_none() {
-            if let Some(loss) = &mut loss {
+            if let Some(stop) = &mut stop {
                 // The keeper may have been quicker.
-                loss.killed = ending.is_some_and(|ending| ending.killed_at.is_some())
+                stop.killed = ending.is_some_and(|ending| ending.killed_at.is_some())
                     || job.ended().is_some_and(was_killed);
-                loss.dead_at = now;
+                stop.dead_at = now;
             }
-            return Ok(Verdict { ended: job.ended(), lost: loss, gone });
+            return Ok(Verdict { ended: job.ended(), stopped: stop, told, gone });
         }
 
         if let Some(signal) = stopped.filter(|_| ending.is_none()) {
@@ -151,6 +155,7 @@ pub(crate) async fn supervise(
                 // Not before the next look at the lease.
                 Event::Sent(Sent::SIGCONT) => resume = true,
                 Event::Sent(signal) => {
+                    told = Some(signal).filter(|&signal| ends(signal)).or(told);
                     if let Some(signal) = Signal::from_named_raw(signal as i32) {
                         job.signal(signal);
                     }

@@ -48,6 +48,24 @@ pub(crate) fn colourful(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// Rows under a header, for stdout.
+pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = rows.collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    });
+    let line = |cells: [&str; N]| {
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let title = line(header);
+    let bold = colourful(&std::io::stdout());
+    let title = if bold { format!("\x1b[1m{}\x1b[0m\n", title.trim_end()) } else { title };
+    rows.iter().fold(title, |text, row| text + &line(row.each_ref().map(String::as_str)))
+}
+
 /// Red where colour is wanted on stderr.
 pub(crate) fn alarming(text: &str) -> String {
     if colourful(&std::io::stderr()) { format!("\x1b[1;31m{text}\x1b[0m") } else { text.to_owned() }

@@ -37,10 +37,15 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     if getppid() != Some(wrapper) || !may_begin(go) {
         return exit_codes::SYSTEM;
     }
+    exec(Command::new(command).args(arguments))
+}
+
+/// Becomes the command. Returns only if it cannot be run, with the exit code that says so.
+pub(crate) fn exec(command: &mut Command) -> u8 {
     // What came while signals were blocked, as the wrapper had them, arrives now.
     let _ = SigSet::empty().thread_set_mask();
-    let error = Command::new(&command).args(arguments).exec();
-    let shown = tenure::printable(&command.to_string_lossy());
+    let error = command.exec();
+    let shown = tenure::printable(&command.get_program().to_string_lossy());
     if error.kind() == ErrorKind::NotFound {
         say(&format!("cannot run '{shown}': not found. Exit {}", exit_codes::NOT_FOUND));
         exit_codes::NOT_FOUND

@@ -142,6 +142,26 @@ fn ctrl_c_ends_the_wait() {
 }
 
 #[test]
+fn ctrl_c_ends_a_worker_with_its_job_which_has_no_terminal() {
+    let bench = Bench::embedded();
+    let sign = bench.path("sign");
+    let line = format!("touch {}; sleep 0.3", common::word(&sign));
+    let holder = bench.start_job(&["run", "x", "-c", &line], &sign);
+    let job = script(
+        &bench,
+        "trap 'echo heard; exit 7' INT; read line || echo no input; while :; do sleep 0.05; done",
+    );
+    assert_eq!(bench.code(&["run", "-q", "--on-busy", "defer", "x", "--", "sh", &job]).0, 0);
+    assert_eq!(holder.finish().0, 0);
+    let mut screen = Screen::tenure(&bench, &["work"]);
+    screen.wait_for("no input");
+    screen.press(CTRL_C);
+    screen.wait_for("heard");
+    screen.wait_for("stopped with its worker (exit 7)");
+    assert_eq!(screen.finish(), 0);
+}
+
+#[test]
 fn ctrl_z_stops_it_under_a_shell_and_fg_wakes_it() {
     let bench = Bench::embedded();
     let mut screen = Screen::shell(&bench);

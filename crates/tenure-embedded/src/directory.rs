@@ -43,13 +43,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn open(location: &Location) -> Result<Self, Fault> {
-        let (path, may_create) = location.directory()?;
-        create(&path, may_create).map_err(|error| cannot("create the directory", &path, error))?;
-        // Resolved once: LMDB wants a path, and one that means the same after a chdir.
-        let root_path = fs::canonicalize(&path).map_err(|error| cannot("use the directory", &path, error))?;
-        let root = open(&root_path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| cannot("open the directory", &root_path, error.into()))?;
-        check(&root, &root_path)?;
+        let (root, root_path) = open_root(location)?;
         let boot_id = boot_id()?;
         let boot_path = root_path.join(&boot_id);
         let boot = below(&root, &boot_id, &boot_path)?;
@@ -84,6 +78,32 @@ impl Directory {
             }
         }
     }
+}
+
+impl Location {
+    /// Opens the directory `name` beside the stores of the boots, for what has to outlive a boot: created if it is
+    /// missing, and checked like the store's own. It is ours alone to write, on a disk of this host. Also returns its
+    /// path.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or others may write to it or to the one around it. The fault names it.
+    pub fn open_beside(&self, name: &str) -> Result<(OwnedFd, PathBuf), Fault> {
+        let (root, root_path) = open_root(self)?;
+        let path = root_path.join(name);
+        Ok((below(&root, name, &path)?, path))
+    }
+}
+
+/// The directory of a location, created and checked.
+fn open_root(location: &Location) -> Result<(OwnedFd, PathBuf), Fault> {
+    let (path, may_create) = location.directory()?;
+    create(&path, may_create).map_err(|error| cannot("create the directory", &path, error))?;
+    // Resolved once: LMDB wants a path, and one that means the same after a chdir.
+    let path = fs::canonicalize(&path).map_err(|error| cannot("use the directory", &path, error))?;
+    let root = open(&path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| cannot("open the directory", &path, error.into()))?;
+    check(&root, &path)?;
+    Ok((root, path))
 }
 
 /// A fault of an operation on a path.

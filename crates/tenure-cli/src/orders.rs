@@ -1,0 +1,286 @@
+//! What is run under a lock, from the grant to the end: the lock is given back, or stays with what still runs.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use rustix::process::WaitStatus;
+use tenure::{Client, Guard, Lost, Moment, ReleaseError, span};
+use tenure_core::lease;
+use tenure_engine::boottime;
+
+use crate::failure::Failure;
+use crate::files::lock_alone;
+use crate::job::{Job, Recipe, Surroundings};
+use crate::plan::{Cause, Plan, Rules};
+use crate::signals::Signals;
+use crate::store::URL_VARIABLE;
+use crate::supervise::{Stop, Verdict, supervise};
+use crate::text::{Voice, alarming, command_line, say};
+use crate::{around, duration, exit_codes};
+
+/// Shortest lease of a job: below it, no time would be left for TERM before KILL.
+const TTL_MIN: Duration = Duration::from_secs(2);
+
+/// How long the release of a lock may take that was lost, or under which nothing has run.
+const LATE_RELEASE: Duration = Duration::from_secs(1);
+
+/// How long a job may hold its lock, and how it is stopped.
+#[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// The length of the lease, 2s to 24h. It is renewed while the command runs: it is how long others wait after
+    /// this host died
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    /// The time between TERM and KILL when the command has to stop; a sixth of the ttl, a third at most
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// Stop the command when it has held the lock for this long: TERM, then KILL after --kill-after. Exit 124
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.ttl < TTL_MIN || self.ttl.as_millis() as u64 > lease::TTL_MS_MAX {
+            return Err(format!("--ttl {:?} is outside 2s to 24h", self.ttl));
+        }
+        if let Some(kill_after) = self.kill_after
+            && kill_after > self.ttl / 3
+        {
+            return Err(format!(
+                "--kill-after {kill_after:?} is more than a third of --ttl {:?}: too little would be left for renewals",
+                self.ttl
+            ));
+        }
+        if self.max_hold == Some(Duration::ZERO) {
+            return Err(
+                "--max-hold 0 would stop the command before it begins; leave it out to set no limit".into()
+            );
+        }
+        Ok(())
+    }
+
+    fn kill_after_ms(&self) -> u64 {
+        self.kill_after.unwrap_or(self.ttl / 6).as_millis() as u64
+    }
+
+    /// `kept`: the lock lasts as long as the job. `granted`: when it was granted.
+    fn rules(&self, kept: bool, granted: Moment) -> Rules {
+        let limit = |max_hold: Duration| granted.plus(max_hold.as_millis() as u64);
+        Rules { kept, kill_after_ms: self.kill_after_ms(), limit: self.max_hold.map_or(Moment::NEVER, limit) }
+    }
+}
+
+/// What is to be run under a lock, and how.
+pub(crate) struct Orders<'a> {
+    /// The command and its arguments.
+    pub(crate) words: &'a [OsString],
+    /// How long it may hold the lock.
+    pub(crate) limits: &'a Limits,
+    /// Where it runs; `None`: here, as this process does.
+    pub(crate) surroundings: Option<&'a Surroundings>,
+    /// How much is said about it.
+    pub(crate) voice: Voice,
+}
+
+/// How it went.
+pub(crate) struct Outcome {
+    /// The exit code, as `tenure run` ends with it.
+    pub(crate) code: u8,
+    /// The last signal meanwhile that asks us to end. It was passed on to the job.
+    pub(crate) told: Option<Signal>,
+}
+
+impl Orders<'_> {
+    /// Runs the job under the lock that was just granted, stops it if it has to be stopped, and gives the lock back.
+    ///
+    /// # Errors
+    /// The job can't be watched. It may run, and dies with this process, which has to end now.
+    pub(crate) async fn carry_out(
+        &self,
+        guard: Guard,
+        client: &Client,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        let granted = boottime();
+        let file = match guard.job_file() {
+            Ok(file) => file,
+            Err(fault) => return Ok(not_begun(guard, exit_codes::BACKEND, &fault.to_string()).await),
+        };
+        let rules = self.limits.rules(file.is_some(), granted);
+        let recipe = Recipe {
+            words: self.words,
+            surroundings: self.surroundings,
+            set: around::variables(&guard, client),
+            unset: &[URL_VARIABLE],
+            file: file.as_ref(),
+            last_moment: Plan::of(&guard.watch().state(), rules, granted).kill,
+        };
+        let mut job = match Job::start(&recipe) {
+            Ok(job) => job,
+            Err(error) => {
+                let why = format!("the command could not be started: {error}");
+                return Ok(not_begun(guard, exit_codes::SYSTEM, &why).await);
+            }
+        };
+        let verdict = supervise(&mut job, &mut guard.watch(), signals, rules, self.voice).await?;
+        job.close(verdict.gone);
+        Ok(self.conclude(guard, file, verdict, signals).await)
+    }
+
+    /// Gives the lock back and says how it went.
+    async fn conclude(
+        &self,
+        guard: Guard,
+        file: Option<OwnedFd>,
+        verdict: Verdict,
+        signals: &mut Signals,
+    ) -> Outcome {
+        let Verdict { ended, stopped, told, gone } = verdict;
+        let name = guard.name().to_owned();
+        let code = match &stopped {
+            Some(stop) => {
+                self.voice.say(&self.why_stopped(&name, stop, guard.deadline(), gone));
+                stop.code()
+            }
+            None => ended.map_or(exit_codes::LOST, code_of),
+        };
+        let end = |code| Outcome { code, told };
+        if let Some(Stop { cause: Cause::Lost(_), .. }) = stopped {
+            if gone {
+                // Whether it arrives or not: the lease is over, or as good as over.
+                let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
+            } else {
+                guard.leave();
+            }
+            return end(code);
+        }
+        if file.is_none() && !gone {
+            self.voice.say(&format!(
+                "'{name}': the command ended, but processes that it started could not be killed. The lock is not \
+                 released, and ends with its lease"
+            ));
+            guard.leave();
+            return end(code);
+        }
+        // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
+        let _file = match file.map(for_us_alone) {
+            Some(None) => {
+                self.voice
+                    .detail("the command ended, but processes that it started still run and keep the lock");
+                // Not released, not even by its drop: the lock is theirs now.
+                guard.leave();
+                return end(code);
+            }
+            file => file,
+        };
+        let released = tokio::select! {
+            biased;
+            released = guard.release() => released,
+            // Somebody is in a hurry: what is not released now ends with its lease.
+            signal = signals.ending() => return Outcome { code, told: Some(signal) },
+        };
+        match released {
+            Ok(_) => end(code),
+            Err(ReleaseError::NotHeld) => {
+                self.voice.say(&format!(
+                    "{} '{name}': the command ended (exit {code}), but the lock was not held any more by then. Somebody \
+                     else may have worked at the same time. Exit {}",
+                    alarming("LOST"),
+                    exit_codes::LOST
+                ));
+                end(exit_codes::LOST)
+            }
+            Err(error) => {
+                self.voice.say(&format!("'{name}': {error}"));
+                end(code)
+            }
+        }
+    }
+
+    fn why_stopped(&self, name: &str, stop: &Stop, valid_until: Moment, gone: bool) -> String {
+        let ttl_ms = self.limits.ttl.as_millis() as u64;
+        let (title, why) = match &stop.cause {
+            Cause::MaxHold => {
+                let limit = self.limits.max_hold.unwrap_or_default();
+                ("STOPPED", format!("held for {}, its --max-hold", span(limit.as_millis() as u64)))
+            }
+            Cause::Lost(Lost::Expired) => {
+                let renewed = valid_until.minus(lease::valid_until(Moment(0), ttl_ms).0);
+                ("LOST", format!("no renewal was answered for {}", span(stop.at.since(renewed))))
+            }
+            Cause::Lost(Lost::Taken) => {
+                ("LOST", "the store says that it is held by somebody else or nobody".to_owned())
+            }
+            Cause::Lost(Lost::Asked { by }) => {
+                ("LOST", format!("asked to stop by {}", tenure::printable(by)))
+            }
+        };
+        let how = if stop.killed {
+            format!("TERM, {}, KILL", span(self.limits.kill_after_ms()))
+        } else {
+            "TERM".to_owned()
+        };
+        let end = valid_until.plus(lease::margin_ms(ttl_ms));
+        let when = match (&stop.cause, gone) {
+            (_, false) => ", but some of it could not be killed".to_owned(),
+            (Cause::Lost(Lost::Expired), true) if stop.dead_at <= end => {
+                format!(" {} before its lease ended", span(end.since(stop.dead_at)))
+            }
+            (Cause::Lost(Lost::Expired), true) => {
+                format!(" {} after its lease ended", span(stop.dead_at.since(end)))
+            }
+            _ => String::new(),
+        };
+        format!("{} '{name}': {why}. Stopped the job ({how}){when}. Exit {}", alarming(title), stop.code())
+    }
+}
+
+/// The job was not begun: gives the lock back and says why.
+async fn not_begun(guard: Guard, code: u8, why: &str) -> Outcome {
+    let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
+    say(&format!("{why}. Nothing was run"));
+    Outcome { code, told: None }
+}
+
+/// What others see of a command.
+pub(crate) fn label(words: &[OsString], no_cmdline: bool) -> String {
+    let shown = if no_cmdline { 1 } else { words.len() };
+    command_line(words.iter().take(shown).map(|word| word.to_string_lossy()))
+}
+
+fn code_of(ended: WaitStatus) -> u8 {
+    match (ended.exit_status(), ended.terminating_signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => exit_codes::of_signal(signal),
+        (None, None) => exit_codes::SYSTEM,
+    }
+}
+
+/// The job's file, locked by us alone; `None`: others have it open.
+fn for_us_alone(file: OwnedFd) -> Option<File> {
+    // The lock on it belongs to what all of the job inherited. One that is opened anew can be locked when the last of
+    // them is gone; we go first.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = File::options().read(true).write(true).open(path);
+    drop(file);
+    again.ok().filter(lock_alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_leave_no_time_are_refused() {
+        let good = Limits { ttl: Duration::from_secs(30), kill_after: None, max_hold: None };
+        assert_eq!(good.check(), Ok(()));
+        let none = Limits { max_hold: Some(Duration::ZERO), ..good.clone() };
+        assert!(none.check().unwrap_err().contains("before it begins"));
+        let late = Limits { kill_after: Some(Duration::from_secs(11)), ..good };
+        assert!(late.check().unwrap_err().contains("more than a third"));
+    }
+}
