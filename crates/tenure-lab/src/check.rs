@@ -6,7 +6,7 @@ use tenure_model::lab::pinned::{self, Pin};
 use tenure_model::lab::{Promise, Verdict, diagram, verdict};
 
 use crate::LabError;
-use crate::report::{long, short, table, wrapped};
+use crate::report::{long, print, short, table, tell, wrapped};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -72,29 +72,29 @@ fn all(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
                 rows.push(std::iter::once(form.name.to_owned()).chain(cells).collect());
             }
         }
-        println!("{}", table(&rows));
+        tell!("{}", table(&rows));
     }
     for promise in Promise::ALL {
-        println!("{:<13} {}", promise.name(), promise.words());
+        tell!("{:<13} {}", promise.name(), promise.words());
     }
     let legend = "kept: in every state. BROKEN in N: the shortest way has N steps; `tenure lab check FORM --promise NAME` \
                   draws it. For own-identity, cad draws its tokens from a small range, as the documents do; with 128 \
                   random bits it is kept.";
-    print!("\n{}", wrapped(legend, ""));
+    print(&format!("\n{}", wrapped(legend, "")));
 }
 
 fn one(form: &'static Form, verdicts: &[(Promise, Verdict)], promise: Option<Promise>) {
-    println!("{}: {}\n", form.name, form.breaks);
+    tell!("{}: {}\n", form.name, form.breaks);
     for (promise, verdict) in verdicts {
-        print!("{}", long(*promise, verdict));
+        print(&long(*promise, verdict));
     }
     let promise = promise.unwrap_or_else(|| pinned::headline(form.name));
     match verdicts.iter().find(|(one, _)| *one == promise) {
         Some((_, Verdict::Broken(broken))) => {
-            println!("\n{}", diagram::draw(form, promise, broken));
-            println!("On a real server: tenure lab replay {} --promise {}", form.name, promise.name());
+            tell!("\n{}", diagram::draw(form, promise, broken));
+            tell!("On a real server: tenure lab replay {} --promise {}", form.name, promise.name());
         }
-        Some(_) if form.steps.is_none() => println!(
+        Some(_) if form.steps.is_none() => tell!(
             "\nBy the claims and ledgers that run in production, in the scopes {}. All scopes, and the mistakes \
              that would be seen: cargo xtask check",
             pinned::TENURE_SCOPES.join(", ")
@@ -127,7 +127,7 @@ fn json(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
             };
             let row =
                 Row { v: 1, form: form.name, promise: promise.name(), verdict: name, states, steps, what };
-            println!("{}", serde_json::to_string(&row).expect("a row of texts and numbers"));
+            tell!("{}", serde_json::to_string(&row).expect("a row of texts and numbers"));
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tenure_forms::{FORMS, Form};
 use tenure_model::lab::{Promise, pinned};
 
-use crate::report::{short, table, wrapped};
+use crate::report::{print, short, table, tell, wrapped};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct LsArgs {
@@ -37,19 +37,19 @@ pub(crate) fn ls(args: &LsArgs) -> u8 {
         for form in FORMS {
             let Form { name, acquires, releases, breaks, .. } = *form;
             let row = Row { v: 1, name, acquires, releases, breaks };
-            println!("{}", serde_json::to_string(&row).expect("a row of texts"));
+            tell!("{}", serde_json::to_string(&row).expect("a row of texts"));
         }
         return 0;
     }
     let mut rows = vec![vec!["FORM".to_owned(), "WHAT BREAKS".to_owned()]];
     rows.extend(FORMS.iter().map(|form| vec![form.name.to_owned(), form.breaks.to_owned()]));
-    print!("{}", table(&rows));
-    println!("\nMore: tenure lab explain FORM; all of them checked: tenure lab check");
+    print(&table(&rows));
+    tell!("\nMore: tenure lab explain FORM; all of them checked: tenure lab check");
     0
 }
 
 pub(crate) fn explain(args: &Args) -> u8 {
-    print!("{}", page(args.form));
+    print(&page(args.form));
     0
 }
 

@@ -11,7 +11,7 @@ use tenure_forms::{FORMS, Form};
 
 use crate::racer::{Accident, Line, TTL_MS};
 use crate::replay::key;
-use crate::report::{table, wrapped};
+use crate::report::{print, table, tell, wrapped};
 use crate::resource::{Resource, Written};
 use crate::servers::Server;
 use crate::{LabError, racer};
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
         for (form, count) in together.iter().zip(counts) {
             expected &= count.is_clean() == form.steps.is_none();
             if args.json {
-                println!("{}", serde_json::to_string(&count).expect("a row of numbers"));
+                tell!("{}", serde_json::to_string(&count).expect("a row of numbers"));
             }
             rows.push(count.row());
         }
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
         let legend = "STALE WRITES: taken by the resource from a holder after a later one had written. REFUSED: by their \
                       fencing token. OVERLAPS: sections that began while another's time ran. STUCK: nobody got the \
                       lock, beyond what a death explains.";
-        print!("{}\n{}\n{}", wrapped(&how, ""), table(&rows), wrapped(legend, ""));
+        print(&format!("{}\n{}\n{}", wrapped(&how, ""), table(&rows), wrapped(legend, "")));
     }
     if !expected {
         eprintln!(

@@ -7,6 +7,7 @@ use tenure_forms::{Command, Form, Reply};
 use tenure_model::lab::pinned;
 use tenure_model::lab::{Action, Broken, Doing, Promise, TTL_MS, Verdict, World, diagram, verdict};
 
+use crate::report::tell;
 use crate::servers::Server;
 use crate::{LabError, fenced};
 
@@ -79,21 +80,21 @@ struct Stage {
 impl Stage {
     fn play(&mut self, promise: Promise, broken: &Broken) -> Result<u8, LabError> {
         let shown: Vec<_> = self.servers.iter().map(Server::shown).collect();
-        println!("{} on {}", self.world.form().name, shown.join(", "));
-        println!("to be broken: {} ({})", promise.name(), promise.words());
+        tell!("{} on {}", self.world.form().name, shown.join(", "));
+        tell!("to be broken: {} ({})", promise.name(), promise.words());
         if let Some(clocks) = diagram::clocks(&self.world) {
-            println!("clocks: {clocks}");
+            tell!("clocks: {clocks}");
         }
-        println!("the key `lock` is {}\n\n{}", self.key, diagram::head(&self.world));
+        tell!("the key `lock` is {}\n\n{}", self.key, diagram::head(&self.world));
         for action in &broken.actions {
             self.step(*action)?;
         }
-        println!("\n{}\n", broken.what);
+        tell!("\n{}\n", broken.what);
         self.damage(promise)?;
         if self.agrees {
-            println!("\nEach answer was the one that `tenure lab check` reckons with.");
+            tell!("\nEach answer was the one that `tenure lab check` reckons with.");
         } else {
-            println!("\nThe server answered otherwise than reckoned with: see above.");
+            tell!("\nThe server answered otherwise than reckoned with: see above.");
         }
         Ok(u8::from(!self.agrees))
     }
@@ -116,9 +117,9 @@ impl Stage {
             }
         }
         let keys = self.keys()?;
-        println!("{}", diagram::row(&self.world, action, &happened, &keys));
+        tell!("{}", diagram::row(&self.world, action, &happened, &keys));
         if let Some(expected) = expected {
-            println!("       expected: {}", diagram::answer(&expected));
+            tell!("       expected: {}", diagram::answer(&expected));
         }
         Ok(())
     }
@@ -152,38 +153,38 @@ impl Stage {
     fn damage(&mut self, promise: Promise) -> Result<(), LabError> {
         match promise {
             Promise::CrashFrees | Promise::KeyEnds => {
-                println!("Three seconds later, long after the time that was asked for:");
+                tell!("Three seconds later, long after the time that was asked for:");
                 self.wait(Duration::from_millis(3 * TTL_MS));
                 if promise == Promise::CrashFrees {
                     self.newcomer()?;
                 } else {
                     let taken = self.servers[0].ask(&["SET", &self.key, "t3", "NX", "PX", "1000"])?;
-                    println!(
+                    tell!(
                         "  SET lock t3 NX PX 1000 → {}",
                         if taken == redis::Value::Nil { "nil" } else { "OK" }
                     );
                 }
                 let ttl: i64 = redis::from_redis_value(self.servers[0].ask(&["TTL", &self.key])?)
                     .map_err(redis::RedisError::from)?;
-                println!("  TTL lock → {ttl}");
-                println!("A key without an end: SET NX and SETNX wait for ever.");
+                tell!("  TTL lock → {ttl}");
+                tell!("A key without an end: SET NX and SETNX wait for ever.");
             }
             Promise::OwnerOnly => {
-                println!("The next one that comes:");
+                tell!("The next one that comes:");
                 self.newcomer()?;
             }
             Promise::OwnIdentity => {
-                println!("A releases, and means its own lock:");
+                tell!("A releases, and means its own lock:");
                 self.go_on(0)?;
             }
             Promise::StampStays => {
                 let winner =
                     self.world.players.iter().position(|player| matches!(player.doing, Doing::Inside { .. }));
-                println!("The winner releases:");
+                tell!("The winner releases:");
                 self.go_on(winner.unwrap_or(0))?;
             }
             Promise::LivingStays => {
-                println!("The other one goes on:");
+                tell!("The other one goes on:");
                 self.go_on(1)?;
             }
             Promise::Exclusion | Promise::Told | Promise::TokensRise => {}
@@ -194,8 +195,8 @@ impl Stage {
             .collect();
         match &inside[..] {
             [] => {}
-            [one] => println!("{one} works under the lock."),
-            [rest @ .., last] => println!("{} and {last} work at the same time.", rest.join(", ")),
+            [one] => tell!("{one} works under the lock."),
+            [rest @ .., last] => tell!("{} and {last} work at the same time.", rest.join(", ")),
         }
         Ok(())
     }
@@ -203,7 +204,7 @@ impl Stage {
     /// A third caller wants the lock.
     fn newcomer(&mut self) -> Result<(), LabError> {
         let newcomer = self.world.join();
-        println!("{}", diagram::head(&self.world));
+        tell!("{}", diagram::head(&self.world));
         self.go_on(newcomer)
     }
 

@@ -1,6 +1,19 @@
 //! What people read: tables and paragraphs in plain text.
 
+use std::io::Write as _;
+
 use tenure_model::lab::{Promise, Verdict, pinned::Pin};
+
+/// Prints text on stdout. A reader that went away (`| head`) is no error.
+pub(crate) fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// As `println!`, for readers that may go away.
+macro_rules! tell {
+    ($($words:tt)*) => { $crate::report::print(&format!("{}\n", format_args!($($words)*))) };
+}
+pub(crate) use tell;
 
 /// Width of a paragraph.
 const WIDTH: usize = 100;
