@@ -387,14 +387,14 @@ pub(crate) fn decode_look(value: &Value, deaf: bool) -> Result<Look, Undecodable
 /// somebody's all the same: not done. `None`: no server answers so.
 pub(crate) fn decode_plain(command: &Command, value: &Value) -> Option<tenure_forms::Reply> {
     use tenure_forms::Reply::{No, Value as Text, Yes};
-    Some(match (command, value) {
-        (_, Value::ServerError(_)) if done(value)? => Yes,
-        (_, Value::ServerError(_)) => No,
-        (Command::Get | Command::GetSet { .. }, Value::Nil) => Text(None),
-        (Command::Get | Command::GetSet { .. }, value) => {
-            std::str::from_utf8(bytes(value)?).map_or(No, |text| Text(Some(text.to_owned())))
+    let reads = matches!(command, Command::Get | Command::GetSet { .. });
+    Some(match value {
+        Value::Nil if reads => Text(None),
+        Value::BulkString(text) if reads => {
+            std::str::from_utf8(text).map_or(No, |text| Text(Some(text.to_owned())))
         }
-        (_, value) if done(value)? => Yes,
+        Value::Okay | Value::Int(_) if reads => return None,
+        value if done(value)? => Yes,
         _ => No,
     })
 }
