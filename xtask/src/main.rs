@@ -81,7 +81,7 @@ fn test() -> Result<()> {
         if server.is_empty() {
             continue;
         }
-        let tests = ["--test", "redis", "--test", "redis_engine", "--test", "agrees"];
+        let tests = ["--test", "redis", "--test", "redis_engine", "--test", "agrees", "--test", "compat"];
         let words = [&["test", "-p", "tenure-conformance"], &tests[..]].concat();
         cargo(&format!("tests over {server}"), &words, &[("TENURE_REDIS_SERVER", &server)])?;
     }

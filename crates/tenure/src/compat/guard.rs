@@ -43,6 +43,11 @@ impl Guard {
         }
     }
 
+    /// Is the lease renewed until the release? A stamp is not.
+    pub fn is_renewed(&self) -> bool {
+        matches!(self.0, Hold::Classic(_))
+    }
+
     /// May the caller act as holder at this moment? Reads the clock, asks nobody, and is right after any pause.
     pub fn holds(&self) -> bool {
         match &self.0 {

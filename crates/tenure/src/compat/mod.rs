@@ -13,8 +13,9 @@
 //! | a foreign release | compares the token | compares the stamp, then deletes | deletes what is there |
 //!
 //! Without a fencing token nothing can refuse what a holder writes that overslept: use these only where a second run
-//! costs time and no more. Tenure's own locks exclude classic clients anyhow ([`crate::Client`] on the same key); this
-//! module is for the other direction of trust, where nothing but the key may be written.
+//! costs time and no more. Tenure's own locks ([`crate::Client`]) and those of classic clients exclude each other on the
+//! same key as they are; [`Protocol::Classic`] is for servers where nothing but the key may be written, or no script
+//! may run. `docs/compat.md` has the commands.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -44,7 +45,7 @@ use tenure_redis::{ClassicEngine, RedisEngine};
 pub use guard::Guard;
 pub use lock::Lock;
 
-use crate::client::InspectError;
+use crate::client::{InspectError, without_password};
 use crate::error::{BadInput, ConnectError};
 use crate::inspect::{self, Inspection};
 use crate::retry::Retry;
@@ -153,9 +154,15 @@ impl Client {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime);
         }
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        if matches!(scheme, "file" | "memory") {
-            return Err(ConnectError::NotOnRedis { scheme: scheme.to_owned(), protocol: protocol.name() });
+        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            "redis" | "rediss" | "unix" | "redis+unix" => {}
+            scheme @ ("file" | "memory") => {
+                return Err(ConnectError::NotOnRedis {
+                    scheme: scheme.to_owned(),
+                    protocol: protocol.name(),
+                });
+            }
+            _ => return Err(ConnectError::BadUrl(without_password(url))),
         }
         let speaker = match protocol {
             Protocol::Classic => Speaker::Classic(crate::Client::over(ClassicEngine::connect(url).await?)?),

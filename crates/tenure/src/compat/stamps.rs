@@ -1,4 +1,6 @@
 //! Locks whose key holds the moment at which they end: the steps of `getset` and `pid-lock`, carried to a server.
+//!
+//! They are no claims: a claim whose answer was lost asks again and is known by its owner, but a stamp names nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
