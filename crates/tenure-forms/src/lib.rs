@@ -3,7 +3,7 @@
 //! Each [`Form`] is one small file: two functions, acquire and release, that are told what the server answered to the
 //! command before and say what comes next. They have no clock, no network and no randomness, so the same code is
 //! checked in every interleaving (`tenure-model`), driven over a real server (`tenure lab`), and spoken with the
-//! programs that still use it (`tenure::Protocol`).
+//! programs that still use it (`tenure::compat`).
 //!
 //! ```
 //! use tenure_forms::{Caller, Command, Done, Next, Reply, Slot, cad};

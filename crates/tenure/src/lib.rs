@@ -66,6 +66,8 @@
 
 pub mod blocking;
 mod client;
+#[cfg(feature = "redis")]
+pub mod compat;
 mod defer;
 mod driver;
 mod error;
