@@ -279,7 +279,7 @@ fn valid_until(form: &Form, caller: &Caller, began: Clocks) -> Moment {
 
 /// When others take a stamp for past.
 fn past_ms(form: &Form, stamp: &str) -> u64 {
-    form.turns(stamp).last().copied().unwrap_or(u64::MAX)
+    form.turns(&Caller::new("", 0), stamp).last().copied().unwrap_or(u64::MAX)
 }
 
 /// A bare number: what a client of these forms writes.
