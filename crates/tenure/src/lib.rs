@@ -71,6 +71,7 @@ pub mod compat;
 mod defer;
 mod driver;
 mod error;
+pub mod fence;
 mod guard;
 mod inspect;
 mod lock;
