@@ -52,8 +52,9 @@ pub const REDIS: &str = include_str!("../scripts/fence.lua");
 /// ```
 ///
 /// The row of the resource is locked until the end of the transaction. A later holder installs its token after that, or
-/// has done so before, and then this one is refused. Elsewhere `SELECT fence .. FOR UPDATE`, a comparison and an `UPDATE`
-/// in the same transaction do the same.
+/// has done so before, and then this one is refused. Work that takes long reads in a transaction of its own, and runs
+/// INSTALL in both: `examples/src/bin/overrun_sqlite.rs`. Elsewhere `SELECT fence .. FOR UPDATE`, a comparison and an
+/// `UPDATE` in the same transaction do the same.
 pub mod sql {
     /// Makes the table, unless it is there.
     pub const TABLE: &str =
