@@ -13,7 +13,7 @@ use ulid::Ulid;
 /// The longest name of a queue, in bytes.
 const NAME_MAX: usize = 200;
 
-/// The largest job, in bytes of JSON.
+/// The largest job, in bytes of JSON with the name of its lock.
 const JOB_MAX: usize = 64 * 1024;
 
 /// apalis stands still when 8,000 jobs become due at once; some room is left for those who push at the same time.
@@ -129,6 +129,8 @@ impl<J> Queue<J> {
         if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
             return Err(ConnectError::BadName(name.to_owned()));
         }
+        // The connection that is kept would try for long before it says that nobody answers.
+        redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let config = Config::default()
             .queue(name)
             // A worker sends no heartbeat while fetched jobs wait.
@@ -193,12 +195,8 @@ impl<J> Queue<J> {
         tries: usize,
         not_before: Duration,
     ) -> Result<JobId, PushError> {
-        let bytes = serde_json::to_vec(entry)?;
-        if bytes.len() > JOB_MAX {
-            return Err(PushError::TooLarge { bytes: bytes.len() });
-        }
         let name = entry.task();
-        let task: Task<Vec<u8>> = TaskBuilder::new(bytes)
+        let task: Task<Vec<u8>> = TaskBuilder::new(serde_json::to_vec(entry)?)
             .task_id(TaskId::from_string(&*name))
             .attempt(tries)
             .run_at_timestamp(due(SystemTime::now(), not_before))
@@ -289,6 +287,10 @@ impl<J: Serialize + Sync> Deferrer<J> for Queue<J> {
     async fn defer(&self, lock: &str, job: &J, not_before: Duration) -> Result<JobId, PushError> {
         let job = serde_json::to_value(job)?;
         let entry = Entry { id: Ulid::generate().to_string(), put_back: 0, lock: lock.to_owned(), job };
+        let bytes = serde_json::to_vec(&entry)?.len();
+        if bytes > JOB_MAX {
+            return Err(PushError::TooLarge { bytes });
+        }
         if self.count().await.map_err(apalis_redis::Error::from)? >= self.capacity {
             return Err(PushError::Full { capacity: self.capacity });
         }

@@ -140,15 +140,17 @@ where
             Err(error) => return Err(AbortError::new(error).into()),
         };
         if attempt > self.attempts {
-            return Err(
-                AbortError::new(format!("its worker died at it, {} times in all", self.attempts)).into()
-            );
+            let error = format!("its worker died at it, or was killed; it was tried {} times", attempt - 1);
+            return Err(AbortError::new(error).into());
         }
-        let (lock, noted) = (lock(&entry.lock), self.note(&entry, attempt));
-        let trying = lock.with(async |lease| {
-            noted.await?;
-            work(lease, job).await.map_err(Into::into)
-        });
+        let trying = async {
+            let lock = lock(&entry.lock);
+            lock.with(async |lease| {
+                self.note(&entry, attempt).await?;
+                work(lease, job).await.map_err(Into::into)
+            })
+            .await
+        };
         match fate(AssertUnwindSafe(trying).catch_unwind().await, self.pause_max) {
             Fate::Done => Ok(()),
             Fate::PutBack(pause) => {

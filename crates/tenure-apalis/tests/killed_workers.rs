@@ -1,12 +1,14 @@
-//! Workers in processes of their own, some of which are killed.
+//! Workers in processes of their own, some of which are killed or stopped.
 
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tenure_apalis::Queue;
 use tenure_engine::boottime;
 use tenure_own_redis::RedisServer;
@@ -62,6 +64,22 @@ impl Crew {
         self.open.push(None);
     }
 
+    /// Stops it until it is told to go on: a machine that hangs, a debugger, a suspend.
+    fn signal(&self, worker: usize, signal: Signal) {
+        let pid = self.children[worker].as_ref().expect("it lives").id();
+        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until a worker says this.
+    fn hears(&self, worker: usize, begin: &str) {
+        loop {
+            let (who, line) = self.hear.recv_timeout(LIMIT).expect("it says so in time");
+            if who == worker && line.expect("it lives").starts_with(begin) {
+                return;
+            }
+        }
+    }
+
     fn kill(&mut self, worker: usize) {
         let mut child = self.children[worker].take().expect("it lives");
         child.kill().unwrap();
@@ -110,17 +128,38 @@ fn number(server: &RedisServer, words: &[&str]) -> u32 {
     server.command(words).trim_start_matches(':').trim_end().parse().unwrap()
 }
 
-#[test]
-fn a_hundred_jobs_of_one_lock_are_each_done_and_have_one_effect_although_workers_are_killed() {
-    let server = RedisServer::start();
+fn push(server: &RedisServer, numbers: Range<u32>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let queue: Queue<u32> = Queue::connect(&server.url(), "jobs").await.unwrap();
-        for job in 0..JOBS {
+        for job in numbers {
             queue.push("counter", &job).await.unwrap();
         }
     });
+}
 
+#[test]
+fn a_worker_that_slept_finds_its_job_done_by_another_and_works_on() {
+    let server = RedisServer::start();
+    let mut crew = Crew::new(&server.url());
+    crew.start_one();
+    push(&server, 0..1);
+    crew.hears(0, "begin 0 ");
+    crew.signal(0, Signal::STOP);
+    crew.start_one();
+    crew.hears(1, "wrote 0 1");
+    crew.kill(1);
+    crew.signal(0, Signal::CONT);
+    push(&server, 1..2);
+    crew.hears(0, "wrote 1 1");
+    assert_eq!(number(&server, &["HLEN", "numbers"]), 2);
+    assert_eq!(number(&server, &["SCARD", "jobs:dead"]), 0);
+}
+
+#[test]
+fn a_hundred_jobs_of_one_lock_are_each_done_and_have_one_effect_although_workers_are_killed() {
+    let server = RedisServer::start();
+    push(&server, 0..JOBS);
     let mut crew = Crew::new(&server.url());
     for _ in 0..WORKERS {
         crew.start_one();

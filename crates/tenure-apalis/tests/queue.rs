@@ -262,6 +262,10 @@ async fn what_cannot_be_kept_is_refused() {
         let refused = Queue::<u32>::connect(&server.url(), name).await.unwrap_err();
         assert!(matches!(refused, ConnectError::BadName(_)), "{refused}");
     }
+    let closed = format!("redis://127.0.0.1:{}", tenure_own_redis::free_port());
+    let refused =
+        timeout(LIMIT / 4, Queue::<u32>::connect(&closed, "jobs")).await.expect("soon").unwrap_err();
+    assert!(refused.to_string().contains("see that it runs"), "{refused}");
     let large = queue(&server).await.push("x", &"x".repeat(64 * 1024)).await.unwrap_err();
     assert!(large.to_string().contains("65536 are allowed"), "{large}");
     let odd = Odd { map: [((1, 2), 3)].into() };
