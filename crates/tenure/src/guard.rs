@@ -39,7 +39,7 @@ impl Lease {
     }
 
     /// The fencing token: larger than that of every earlier holder of this lock. Pass it to whatever the lock
-    /// protects, and have it refuse smaller ones than it has seen.
+    /// protects, and have it refuse smaller ones than it has seen: [`crate::fence`].
     pub fn fence(&self) -> u64 {
         self.token.0
     }
