@@ -84,6 +84,12 @@ impl Stamper {
         loop {
             let unix_ms = self.engine.unix_ms();
             match self.form.acquire(&mut caller, unix_ms, last.as_ref()) {
+                // A late end would cut the lock of whoever has taken it over since.
+                Next::Send { command: Command::Expire { .. }, .. }
+                    if self.engine.now() >= valid_until(self.form, &caller, began) =>
+                {
+                    return Err(self.in_doubt(too_late(), &caller.wrote));
+                }
                 Next::Send { node, command } => match self.send(&name, &command, ttl_ms).await {
                     Ok(reply) => last = Some(Done { node, command, reply }),
                     Err(fault) if may_be_written(&command, fault.kind) => {
@@ -104,8 +110,7 @@ impl Stamper {
     fn won(self: Arc<Self>, name: Name, caller: Caller, began: Clocks) -> Result<Stamp, Fault> {
         let valid_until = valid_until(self.form, &caller, began);
         if self.engine.now() >= valid_until {
-            let late = Fault::unknown("the answers took longer than the lock lasts");
-            return Err(self.in_doubt(late, &caller.wrote));
+            return Err(self.in_doubt(too_late(), &caller.wrote));
         }
         let view = View::new();
         view.change(|state| state.valid_until = valid_until);
@@ -287,6 +292,10 @@ fn is_stamp(text: &str) -> bool {
     !text.is_empty() && text.len() <= STAMP_DIGITS_MAX && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+fn too_late() -> Fault {
+    Fault::unknown("the answers took longer than the lock lasts")
+}
+
 /// May the key hold our stamp after this command got no answer?
 fn may_be_written(command: &Command, kind: FaultKind) -> bool {
     match command {
@@ -309,9 +318,107 @@ fn released(last: Option<&Done>) -> Result<Released, ReleaseError> {
 
 #[cfg(test)]
 mod tests {
-    use tenure_forms::getset;
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+
+    use tenure_core::{HolderId, ProcessId, Request};
+    use tenure_engine::{Answer, BoxFuture, Card, Ear, Look};
+    use tenure_forms::{Slot, getset};
 
     use super::*;
+
+    /// One key in memory. After each `SETNX` its caller is stopped for a minute, in which `next` takes the key over.
+    #[derive(Debug)]
+    struct Oversleeper {
+        next: String,
+        key: Mutex<(Moment, Slot)>,
+    }
+
+    impl Oversleeper {
+        fn run(&self, command: &Command) -> Reply {
+            let (now, slot) = &mut *self.key.lock().unwrap();
+            let reply = slot.run(now.0, command);
+            if matches!(command, Command::SetNx { .. }) {
+                *now = now.plus(60_000);
+                slot.run(now.0, &Command::GetSet { value: self.next.clone(), seen: String::new() });
+            }
+            reply
+        }
+    }
+
+    impl Engine for Oversleeper {
+        fn plain<'a>(
+            &'a self,
+            _: &'a Name,
+            command: &'a Command,
+            _: Duration,
+        ) -> BoxFuture<'a, Result<Reply, Fault>> {
+            Box::pin(async { Ok(self.run(command)) })
+        }
+
+        fn now(&self) -> Moment {
+            self.key.lock().unwrap().0
+        }
+
+        fn unix_ms(&self) -> u64 {
+            BEGAN.unix_ms + self.now().0
+        }
+
+        fn call<'a>(&'a self, _: &'a Name, _: &'a Request, _: Duration) -> BoxFuture<'a, Answer> {
+            unreachable!("stamps are no claims")
+        }
+
+        fn call_many<'a>(&'a self, _: &'a [(Name, Request)], _: Duration) -> BoxFuture<'a, Vec<Answer>> {
+            unreachable!("stamps are no claims")
+        }
+
+        fn listen(&self, _: Ear) {}
+
+        fn process(&self) -> ProcessId {
+            unreachable!("a stamp names nobody")
+        }
+
+        fn guard_ms(&self, _: u64) -> u64 {
+            0
+        }
+
+        fn scope(&self) -> String {
+            String::new()
+        }
+
+        fn look<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Look, Fault>> {
+            unreachable!("nobody looks")
+        }
+
+        fn names(&self) -> BoxFuture<'_, Result<Vec<Name>, Fault>> {
+            unreachable!("nobody looks")
+        }
+
+        fn card(&self, _: ProcessId) -> BoxFuture<'_, Result<Option<Card>, Fault>> {
+            unreachable!("nobody looks")
+        }
+
+        fn post<'a>(&'a self, _: &'a Card) -> BoxFuture<'a, Result<(), Fault>> {
+            unreachable!("stamps have no card")
+        }
+
+        fn job_file(&self, _: HolderId) -> Result<Option<OwnedFd>, Fault> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn who_oversleeps_before_expire_leaves_the_lock_of_the_next_one_alone() {
+        let next = (BEGAN.unix_ms / 1000 + 600).to_string();
+        let engine = Arc::new(Oversleeper { next: next.clone(), key: Mutex::default() });
+        let stamper = Arc::new(Stamper::new(engine.clone(), &getset::FORM, Listing::AsMeant));
+        let tried = stamper.attempt(&Name::new("x").unwrap(), 10_000).await;
+        let Err(AcquireError::Backend(fault)) = tried else { panic!("it is too late") };
+        assert_eq!(fault.kind, FaultKind::Unknown);
+        let (now, slot) = &mut *engine.key.lock().unwrap();
+        *now = now.plus(10_001);
+        assert_eq!(slot.run(now.0, &Command::Get), Reply::Value(Some(next)), "it has no end");
+    }
 
     const BEGAN: Clocks = Clocks { unix_ms: 1_795_266_682_710, now: Moment(50_000) };
 
