@@ -204,6 +204,49 @@ async fn a_fast_clock_takes_a_living_lock() {
 }
 
 #[tokio::test]
+async fn a_release_that_finds_another_stamp_leaves_it() {
+    for (listing, left) in [(Listing::AsMeant, true), (Listing::AsWritten, false)] {
+        let server = RedisServer::start();
+        let guard = lock(&server, Protocol::PidLock(listing)).await.ttl(SOON).acquire().await.unwrap();
+        let mut fast = Fleet::start(&server, "pid-lock", "x", 60_000);
+        assert_eq!(fast.say("clock 10000"), "ok");
+        assert!(fast.wins());
+        guard.release().await.unwrap();
+        assert_eq!(server.command(&["EXISTS", "x"]) == ":1\r\n", left, "{listing:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_whose_value_begins_with_a_small_number_is_left_alone_as_meant() {
+    let token = "3f2a0c1e-8a4b-4f7e-9b62-5d1c7e0a9f33";
+    for (protocol, left) in [
+        (GETSET, true),
+        (PID_LOCK, true),
+        (Protocol::GetSet(Listing::AsWritten), false),
+        (Protocol::PidLock(Listing::AsWritten), false),
+    ] {
+        let server = RedisServer::start();
+        server.command(&["SET", "x", token, "PX", "60000"]);
+        let won = lock(&server, protocol).await.try_acquire().await.unwrap();
+        assert_eq!(won.is_none(), left, "{protocol:?}");
+        assert_eq!(value(&server) == token, left, "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_cannot_be_given_an_end_is_given_back() {
+    let server = RedisServer::start();
+    let rules = ["on", ">secret", "~*", "resetchannels", "-@all", "+setnx", "+get", "+getset", "+del"];
+    server.command(&[&["ACL", "SETUSER", "few"], &rules[..]].concat());
+    let url = format!("redis://few:secret@127.0.0.1:{}", server.port());
+    let tried = client(&url, GETSET).await.lock("x").ttl(SOON).acquire_now().await;
+    let AcquireError::Backend(fault) = tried.unwrap_err() else { panic!("it is refused") };
+    assert_eq!(fault.kind, tenure::FaultKind::Refused);
+    assert!(fault.to_string().contains("NOPERM") && fault.to_string().contains("expire"), "{fault}");
+    assert_eq!(server.command(&["EXISTS", "x"]), ":0\r\n");
+}
+
+#[tokio::test]
 async fn what_is_no_lock_of_these_is_held_and_stays() {
     for protocol in [Protocol::Classic, GETSET, PID_LOCK] {
         let server = RedisServer::start();

@@ -61,8 +61,8 @@ pub enum Protocol {
     /// `SETNX key second`; who finds the second past takes over by `GETSET`; `EXPIRE` for the winner. The ttl has whole
     /// seconds and is not renewed. All clocks of the fleet must agree, within less than a second.
     GetSet(Listing),
-    /// The same with milliseconds and without `EXPIRE`. Its releases do not look whose lock they delete: a client that
-    /// is late deletes the next one's.
+    /// The same with milliseconds and without `EXPIRE`. The releases of its clients do not look whose lock they delete:
+    /// one that is late deletes the next one's.
     PidLock(Listing),
 }
 
@@ -70,11 +70,13 @@ pub enum Protocol {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Listing {
     /// What its author meant: `getset` waits for 10 s, `pid-lock` sleeps for 0.2 s between tries and leaves a lock alone
-    /// that has 3 ms left. Never releases after its own lease is over: the key may be somebody else's by then.
+    /// that has 3 ms left. A value that is no stamp is never taken over, and a release deletes its own stamp only, and
+    /// only while its own lease lasts: after that the key may be somebody else's.
     #[default]
     AsMeant,
     /// What it does: `getset` gives up after 11 tries in 0.1 s, `pid-lock` does not sleep (here: 1 ms) and deletes a lock
-    /// to its last moment. Releases also when it is too late. For comparison, never for work.
+    /// to its last moment, whoever has it. A value counts as the number that it begins with, whatever comes then.
+    /// Releases also when it is too late. For comparison, never for work.
     AsWritten,
 }
 

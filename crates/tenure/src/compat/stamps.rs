@@ -85,13 +85,28 @@ impl Stamper {
             let unix_ms = self.engine.unix_ms();
             match self.form.acquire(&mut caller, unix_ms, last.as_ref()) {
                 // A late end would cut the lock of whoever has taken it over since.
-                Next::Send { command: Command::Expire { .. }, .. }
-                    if self.engine.now() >= valid_until(self.form, &caller, began) =>
+                Next::Send { command, .. }
+                    if is_expire(&command) && self.engine.now() >= valid_until(self.form, &caller, began) =>
                 {
                     return Err(self.in_doubt(too_late(), &caller.wrote));
                 }
+                // What is no stamp is some other lock, however small the number that it begins with.
+                Next::Send { command: Command::GetSet { seen, .. }, .. }
+                    if !self.as_written() && !is_stamp(&seen) =>
+                {
+                    return Ok(Try::Busy(Seen::Something));
+                }
                 Next::Send { node, command } => match self.send(&name, &command, ttl_ms).await {
                     Ok(reply) => last = Some(Done { node, command, reply }),
+                    Err(fault) if is_expire(&command) && fault.kind != FaultKind::Unknown => {
+                        // Won, and the server does not give it an end: nobody will work under it.
+                        let lease = valid_until(self.form, &caller, began);
+                        let given_back = self.clone().give_back(name, caller.clone(), lease).await;
+                        return Err(match given_back {
+                            Ok(_) => fault,
+                            Err(_) => self.in_doubt(fault, &caller.wrote),
+                        });
+                    }
                     Err(fault) if may_be_written(&command, fault.kind) => {
                         return Err(self.in_doubt(fault, &caller.wrote));
                     }
@@ -129,6 +144,9 @@ impl Stamper {
         while let Next::Send { node, command } =
             self.form.release(&mut caller, self.engine.unix_ms(), last.as_ref())
         {
+            if command == Command::Del && !self.may_delete(&caller, last.as_ref()) {
+                break;
+            }
             // Looked at before each command: the key may be somebody else's as soon as the lease is over.
             if !self.may_release(valid_until) {
                 return Err(ReleaseError::NotHeld);
@@ -165,6 +183,12 @@ impl Stamper {
         self.as_written() || self.engine.now() < valid_until
     }
 
+    /// As its listing meant it, a release deletes the stamp that it wrote and no other.
+    fn may_delete(&self, caller: &Caller, last: Option<&Done>) -> bool {
+        let found = last.map(|done| &done.reply);
+        self.as_written() || matches!(found, Some(Reply::Value(Some(stamp))) if *stamp == caller.wrote)
+    }
+
     fn as_written(&self) -> bool {
         self.listing == Listing::AsWritten
     }
@@ -185,7 +209,7 @@ impl Stamper {
             "{}; the lock may have been taken all the same, and ends by itself in {past}",
             fault.what
         );
-        Fault { kind: FaultKind::Unknown, what, ..fault }
+        Fault { what, ..fault }
     }
 
     fn seen(&self, last: Option<&Done>, unix_ms: u64) -> Seen {
@@ -296,14 +320,14 @@ fn too_late() -> Fault {
     Fault::unknown("the answers took longer than the lock lasts")
 }
 
+fn is_expire(command: &Command) -> bool {
+    matches!(command, Command::Expire { .. })
+}
+
 /// May the key hold our stamp after this command got no answer?
 fn may_be_written(command: &Command, kind: FaultKind) -> bool {
-    match command {
-        Command::SetNx { .. } | Command::GetSet { .. } => kind == FaultKind::Unknown,
-        // It is for the winner.
-        Command::Expire { .. } => true,
-        Command::Get | Command::Del | Command::DelIf { .. } => false,
-    }
+    kind == FaultKind::Unknown
+        && matches!(command, Command::SetNx { .. } | Command::GetSet { .. } | Command::Expire { .. })
 }
 
 /// What became of a release, by its last step.
