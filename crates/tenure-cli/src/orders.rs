@@ -178,6 +178,7 @@ impl Orders<'_> {
             }
             file => file,
         };
+        let is_renewed = hold.is_renewed();
         let released = tokio::select! {
             biased;
             released = hold.release() => released,
@@ -185,7 +186,17 @@ impl Orders<'_> {
             signal = signals.ending() => return Outcome { code, told: Some(signal) },
         };
         match released {
-            Ok(_) => end(code),
+            Ok(released) => {
+                // A lock that is renewed would have been told of its loss. A stamp is judged by everybody's clock.
+                if !is_renewed && !released.confirmed {
+                    self.voice.say(&format!(
+                        "'{name}': the command ended, but the key does not hold its stamp any more, and was left \
+                         as it is. Somebody tried to take the lock over, or did, by a clock that is fast: then both worked \
+                         at the same time"
+                    ));
+                }
+                end(code)
+            }
             Err(ReleaseError::NotHeld) => {
                 self.voice.say(&format!(
                     "{} '{name}': the command ended (exit {code}), but the lock was not held any more by then. Somebody \

@@ -60,8 +60,8 @@ fn kill_the_command(protocol: &str, ttl: u64) {
     running.send(Signal::SIGKILL);
     let mut theirs = Fleet::start(&server, protocol, "x", ttl);
     assert!(!theirs.wins(), "{protocol}: the key is there");
-    wait_for("the job is dead", || !alive(job));
     wait_for("they take over", || theirs.wins());
+    assert!(!alive(job), "{protocol}: it lives beside the next holder");
     let waited = begun.elapsed();
     assert!(waited > Duration::from_millis(1950), "{protocol}: too early, after {waited:?}");
     assert!(waited < Duration::from_secs(6), "{protocol}: {waited:?}");
@@ -91,6 +91,26 @@ fn a_job_that_outlives_its_stamp_is_stopped_before_it() {
         // As its release was still in time, the lock is free, or it ends by itself.
         let mut theirs = Fleet::start(&server, protocol, "x", *ttl);
         wait_for("they take over", || theirs.wins());
+    }
+}
+
+#[test]
+fn a_lock_that_was_taken_over_by_a_fast_clock_is_told_when_the_job_ends() {
+    for (protocol, ttl) in &PROTOCOLS[1..] {
+        let server = RedisServer::start();
+        let bench = Bench::on(&server.url());
+        let (sign, go) = (bench.path("sign"), bench.path("go"));
+        let line = format!("touch {}; until [ -e {} ]; do sleep 0.01; done; exit 3", word(&sign), word(&go));
+        let running =
+            bench.start_job(&["run", "--protocol", protocol, "--ttl", "10s", "x", "-c", &line], &sign);
+        let mut fast = Fleet::start(&server, protocol, "x", *ttl);
+        assert_eq!(fast.say("clock 20000"), "ok");
+        assert!(fast.wins());
+        std::fs::write(go, "").unwrap();
+        let (code, text) = running.finish();
+        assert_eq!(code, 3, "{protocol}: the job's own; {text}");
+        assert!(text.contains("the key does not hold its stamp any more"), "{protocol}: {text}");
+        assert_eq!(server.command(&["EXISTS", "x"]), ":1\r\n", "{protocol}: it is left");
     }
 }
 
