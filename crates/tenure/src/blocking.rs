@@ -26,6 +26,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -215,7 +216,9 @@ impl Lock {
     /// [`Lease::holds`] or [`Lease::lost`] between its steps. If the lock was lost meanwhile, the error says so, and
     /// brings what the work returned.
     pub fn with<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<T, WithError<T>> {
-        Ok(self.acquire()?.under(work)?)
+        let lock = self.lock.clone();
+        let guard = self.ask(async move { lock.acquire().await?.fit_for_work().await })?;
+        Ok(self.guard(guard).under(work)?)
     }
 
     /// As [`Lock::with`], and `on_busy` says what to do if somebody else holds the lock.
@@ -319,11 +322,18 @@ impl Guard {
 
     /// Runs work under this guard, and gives the lock back.
     fn under<T>(self, work: impl FnOnce(&Lease) -> T) -> Result<T, LostAtWork<T>> {
-        let value = work(&self.lease);
-        let guard = self.guard;
-        // In a forked copy nothing is released and nothing was lost.
-        let lost = self.lease.worker.wait(async move { guard.settle().await }).unwrap_or_default();
-        finished(value, lost)
+        let Self { guard, lease } = self;
+        match catch_unwind(AssertUnwindSafe(|| work(&lease))) {
+            // In a forked copy nothing is released and nothing was lost.
+            Ok(value) => {
+                finished(value, lease.worker.wait(async move { guard.settle().await }).unwrap_or_default())
+            }
+            // The panic may be the end of the program.
+            Err(panic) => {
+                let _ = lease.worker.wait(guard.give_back());
+                resume_unwind(panic)
+            }
+        }
     }
 }
 

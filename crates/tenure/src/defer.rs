@@ -99,7 +99,11 @@ impl Lock {
         F: FnOnce(Lease, J) -> Fut,
         Fut: Future<Output = T>,
     {
-        match self.acquire_now().await {
+        let guard = match self.acquire_now().await {
+            Ok(guard) => guard.fit_for_work().await,
+            busy => busy,
+        };
+        match guard {
             Ok(guard) => {
                 let done = self.under(guard, |lease| work(lease, job)).await;
                 done.map(RanOrDeferred::Done).map_err(DeferError::Lost)

@@ -97,15 +97,19 @@ pub enum AcquireError {
         /// How long they took in all.
         waited: Duration,
     },
-    /// The session has guards of this lock already, but their hold is lost. A new one beside them would be taken for
-    /// theirs.
+    /// The session has guards of this lock already, but their hold is lost, or was asked to stop. A new hold beside
+    /// them would be taken for theirs. This is said at once, whatever was said about a busy lock: the caller itself
+    /// has to drop its guards, and neither waiting, nor trying again, nor deferring does that.
     #[error(
-        "this session still has guards of '{name}' from a hold that is over; drop them, then acquire again"
+        "this session still has guards of '{name}' from a hold that is lost; drop them, then acquire again"
     )]
     OldGuards {
         /// The lock.
         name: String,
     },
+    /// The lock was acquired, and lost before the work could begin. Nothing ran.
+    #[error("the lock was lost before the work began ({}), so nothing ran; try again", why(.0))]
+    LostAtOnce(Lost),
     /// Too many wait already.
     #[error("10000 others wait for this lock already; try again later")]
     Full,

@@ -164,7 +164,7 @@ impl Turn<'_> {
         let Some(nest) = self.nest.upgrade() else { return Ok(None) };
         // A guard even if it is of no use: should the others go meanwhile, this one is the last.
         let guard = Guard::new(nest.lease.clone()).sharing(nest);
-        if guard.holds() {
+        if guard.holds() && guard.loss().is_none() {
             Ok(Some(guard))
         } else {
             Err(AcquireError::OldGuards { name: self.slot.name.to_string() })

@@ -6,15 +6,16 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::{
-    AcquireError, BadInput, Client, Fault, Lost, LostAtWork, OnBusy, OnLoss, ReleaseError, Retry, WithError,
+    AcquireError, BadInput, Client, DeferError, Deferrer, Fault, JobId, Lost, LostAtWork, OnBusy, OnLoss,
+    ReleaseError, Retry, WithError,
 };
-use tenure_core::{HolderId, Name, ProcessId, Reply, Request, Token};
+use tenure_core::{HolderId, Moment, Name, ProcessId, Reply, Request, Token};
 use tenure_embedded::MemoryEngine;
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Look};
 
@@ -41,17 +42,25 @@ struct Lossy {
     /// How far the clock of the store is ahead, and what it adds to a lease.
     ahead: Duration,
     guard_ms: u64,
+    /// The process stops for an hour after each grant, at the first look at the wall clock.
+    sleeper: bool,
+    slept_ms: AtomicU64,
 }
 
 impl Lossy {
     fn new(fates: &[Fate]) -> Arc<Self> {
         let fates = Mutex::new(fates.iter().copied().collect());
         let (store, calls) = (MemoryEngine::new(), AtomicUsize::new(0));
-        Arc::new(Self { store, fates, calls, ahead: Duration::ZERO, guard_ms: 0 })
+        let (ahead, guard_ms, sleeper, slept_ms) = (Duration::ZERO, 0, false, AtomicU64::new(0));
+        Arc::new(Self { store, fates, calls, ahead, guard_ms, sleeper, slept_ms })
     }
 
     fn ahead(ahead: Duration, guard_ms: u64) -> Arc<Self> {
         Arc::new(Self { ahead, guard_ms, ..Arc::into_inner(Self::new(&[])).unwrap() })
+    }
+
+    fn overslept() -> Arc<Self> {
+        Arc::new(Self { sleeper: true, ..Arc::into_inner(Self::new(&[])).unwrap() })
     }
 
     fn now(&self, fates: &[Fate]) {
@@ -120,6 +129,17 @@ impl Engine for Lossy {
 
     fn guard_ms(&self, ttl_ms: u64) -> u64 {
         self.guard_ms.max(self.store.guard_ms(ttl_ms))
+    }
+
+    fn now(&self) -> Moment {
+        tenure_engine::boottime().plus(self.slept_ms.load(SeqCst))
+    }
+
+    fn unix_ms(&self) -> u64 {
+        if self.sleeper {
+            self.slept_ms.store(3_600_000, SeqCst);
+        }
+        tenure_engine::unix_ms()
     }
 
     fn scope(&self) -> String {
@@ -391,31 +411,79 @@ async fn work_under_a_lock_returns_its_value_and_frees_on_return_and_error() {
 async fn work_that_panics_frees_the_lock_and_the_panic_goes_on() {
     let client = Client::connect("memory:").await.unwrap();
     let lock = client.lock("x");
-    let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
-    assert!(panicked.unwrap_err().is_panic());
-    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    for on_loss in [OnLoss::Cancel, OnLoss::Finish] {
+        let lock = lock.clone().on_loss(on_loss);
+        let at_once = lock.clone();
+        let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
+        assert!(panicked.unwrap_err().is_panic());
+        assert!(client.inspect("x").await.unwrap().is_free(), "before the panic goes on");
+        let not_yet_async = |_| -> std::future::Ready<()> { panic!("out of ink") };
+        let panicked = tokio::spawn(async move { at_once.with(not_yet_async).await }).await;
+        assert!(panicked.unwrap_err().is_panic());
+        assert!(client.inspect("x").await.unwrap().is_free(), "before the panic goes on");
+    }
+}
+
+async fn ask_to_stop(client: &Client, holder: HolderId) {
+    assert!(client.ask_to_stop("x", holder, "ops@desk").await.unwrap());
 }
 
 #[tokio::test]
-async fn work_is_dropped_when_the_lock_is_lost() {
+async fn work_is_dropped_when_the_lock_is_lost_and_the_lock_is_given_back_at_once() {
     let client = Client::connect("memory:").await.unwrap();
     let lock = client.lock("x");
-    let asked = async {
-        let holder = loop {
-            tokio::time::sleep(MS).await;
-            if let Some(holder) = client.inspect("x").await.unwrap().holder {
-                break holder.id.parse().unwrap();
-            }
-        };
-        assert!(client.ask_to_stop("x", holder, "ops@desk").await.unwrap());
+    let work = async |lease: tenure::Lease| {
+        ask_to_stop(&client, lease.holder()).await;
+        std::future::pending::<()>().await;
     };
-    let (done, ()) = tokio::join!(lock.with(async |_| std::future::pending::<()>().await), asked);
-    let error = done.unwrap_err();
+    let error = lock.with(work).await.unwrap_err();
+    assert!(client.inspect("x").await.unwrap().is_free());
     assert!(
         matches!(&error, WithError::Lost(LostAtWork { why: Lost::Asked { by }, value: None }) if by == "ops@desk"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn work_that_was_asked_to_stop_and_ends_while_it_holds_has_lost_nothing() {
+    for answers in [Fate::Pass, Fate::LoseReply] {
+        let engine = Lossy::new(&[]);
+        let client = Client::over(engine.clone()).unwrap();
+        let work = async |lease: tenure::Lease| {
+            ask_to_stop(&client, lease.holder()).await;
+            assert!(matches!(lease.lost().await, Lost::Asked { .. }));
+            engine.now(&[answers, Fate::Pass]);
+            "sums"
+        };
+        let lock = client.lock("x").on_loss(OnLoss::Finish);
+        assert_eq!(lock.with(work).await.unwrap(), "sums", "{answers:?}");
+        assert!(client.inspect("x").await.unwrap().is_free());
+    }
+}
+
+#[tokio::test]
+async fn work_does_not_begin_without_its_lock_and_its_job_comes_back() {
+    /// No job should come here.
+    struct Nowhere;
+
+    impl Deferrer<u32> for Nowhere {
+        type Error = std::convert::Infallible;
+
+        async fn defer(&self, _: &str, job: &u32, _: Duration) -> Result<JobId, Self::Error> {
+            panic!("{job} is deferred")
+        }
+    }
+
+    let client = Client::over(Lossy::overslept()).unwrap();
+    let error = client.lock("x").with(async |_| panic!("it must not run")).await.unwrap_err();
+    assert!(matches!(error, WithError::Acquire(AcquireError::LostAtOnce(Lost::Expired))), "{error}");
+    assert!(error.to_string().ends_with("so nothing ran; try again"), "{error}");
     becomes_free(&client, "x", Duration::from_secs(1)).await;
+
+    let client = Client::over(Lossy::overslept()).unwrap();
+    let work = async |_, job| panic!("{job} must not run");
+    let error = client.lock("x").run_or_defer(7, &Nowhere, work).await.unwrap_err();
+    assert!(matches!(error, DeferError::Acquire { error: AcquireError::LostAtOnce(_), job: 7 }), "{error}");
 }
 
 #[tokio::test]
@@ -446,9 +514,7 @@ async fn work_that_finishes_with_its_lock_returns_its_value() {
     let client = Client::connect("memory:").await.unwrap();
     let lock = client.lock("x").on_loss(OnLoss::Finish);
     assert_eq!(lock.with(async |_| 7).await.unwrap(), 7);
-    let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
-    assert!(panicked.unwrap_err().is_panic());
-    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    becomes_free(&client, "x", 10 * MS).await;
 }
 
 #[tokio::test]

@@ -299,6 +299,24 @@ async fn a_loss_is_told_to_every_guard_and_nothing_nests_in_what_is_lost() {
 }
 
 #[tokio::test]
+async fn nothing_nests_in_a_hold_that_was_asked_to_stop() {
+    let (client, session) = session().await;
+    let guard = take(&session).await;
+    client.ask_to_stop("x", guard.holder(), "ops").await.unwrap();
+    guard.lost().await;
+    for error in [
+        session.lock("x").acquire().await.unwrap_err(),
+        session.lock("x").acquire_now().await.unwrap_err(),
+        session.lock("x").try_acquire().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, AcquireError::OldGuards { .. }), "{error}");
+    }
+    assert!(guard.holds(), "there is time to put things in order");
+    guard.release().await.unwrap();
+    assert!(take(&session).await.loss().is_none());
+}
+
+#[tokio::test]
 async fn terms_are_those_of_the_first_acquire_and_an_extension_is_for_all() {
     let (client, session) = session().await;
     let outer = session.lock("x").ttl(Duration::from_secs(5)).acquire().await.unwrap();
