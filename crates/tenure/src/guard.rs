@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::error::{AcquireError, ExtendError, Forked, ReleaseError, Released, until};
 use crate::lock::checked_ttl;
 use crate::session::Nest;
-use crate::view::{LeaseState, LeaseWatch, Stage};
+use crate::view::{LeaseState, LeaseWatch};
 
 /// How long [`Guard::release`] waits for an answer.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -200,11 +200,7 @@ impl Guard {
         }
         let Lease { driver, serial, view, .. } = &mut self.lease;
         driver.carry_inline(*serial, Input::Release).await;
-        let over = view.find(|state| match &state.stage {
-            Stage::Over(end) => Some(end.clone()),
-            Stage::Wanting | Stage::Held(_) => None,
-        });
-        match tokio::time::timeout(RELEASE_PATIENCE, over).await {
+        match tokio::time::timeout(RELEASE_PATIENCE, view.over()).await {
             Ok(End::Released { confirmed }) => Ok(Released { confirmed, still_held: false }),
             Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(driver.now(), by) }),
             Ok(_) => Err(ReleaseError::NotHeld),

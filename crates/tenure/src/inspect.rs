@@ -40,17 +40,23 @@ pub struct Holder {
     pub orphaned: bool,
     /// How many wait.
     pub waiting: usize,
+    /// Nobody holds the lock, and another task of the caller's [`crate::Session`] is acquiring it.
+    pub mate_is_acquiring: bool,
 }
 
 impl Holder {
+    /// Nobody holds the lock.
+    pub(crate) fn is_free(&self) -> bool {
+        self.id.is_none() && self.foreign.is_none()
+    }
+
     /// When the lock is free at the latest if its holder does not renew; zero if it is free by now. The holder may
     /// release it earlier, renew it, or others may come first. `None`: it has no end that is known.
     pub fn try_again_in(&self) -> Option<Duration> {
-        if self.kept_by_job {
+        if self.kept_by_job || self.mate_is_acquiring {
             return None;
         }
-        let is_free = self.id.is_none() && self.foreign.is_none();
-        let ms = if is_free { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
+        let ms = if self.is_free() { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
         ms.map(Duration::from_millis)
     }
 
@@ -71,6 +77,9 @@ impl fmt::Display for Holder {
         write!(f, "'{}' ", self.name)?;
         match (&self.foreign, &self.id) {
             (Some(kind), _) => write!(f, "is held by a client that does not speak Tenure ({kind})")?,
+            (None, None) if self.mate_is_acquiring => {
+                return write!(f, "is being acquired by another task of this session");
+            }
             (None, None) => return write!(f, "is free at this moment, but others come first"),
             (None, Some(id)) => match &self.who {
                 Some(who) => {
@@ -334,9 +343,20 @@ fn labels(session: Option<&String>) -> HashMap<String, String> {
     session.map(|label| ("session".to_owned(), label.clone())).into_iter().collect()
 }
 
-/// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.
-pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<Standing>) -> Holder {
-    let mut look = engine.look(name).await.unwrap_or_default();
+/// The holder for an error: as much as can be learnt. `standing` is what is known already.
+///
+/// # Errors
+/// Nothing is known, and the store does not answer.
+pub(crate) async fn holder(
+    engine: &dyn Engine,
+    name: &Name,
+    standing: Option<Standing>,
+) -> Result<Holder, Fault> {
+    let mut look = match engine.look(name).await {
+        Ok(look) => look,
+        Err(_) if standing.is_some() => Look::default(),
+        Err(fault) => return Err(fault),
+    };
     let standing = look.snapshot.standing.or(standing);
     look.snapshot.standing = standing;
     let id = standing.and_then(|standing| standing.holder);
@@ -352,7 +372,7 @@ pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<St
     };
     let hold = id.and_then(|id| hold_on(card.as_ref()?, id));
     let token_ms = standing.and_then(|standing| standing.token).map(|token| token.0 / 1000);
-    Holder {
+    Ok(Holder {
         name: name.to_string(),
         id,
         foreign,
@@ -365,7 +385,8 @@ pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<St
         kept_by_job: kept_by_job(engine, &look),
         orphaned: look.orphaned,
         waiting: look.snapshot.waiting,
-    }
+        mate_is_acquiring: false,
+    })
 }
 
 /// A store that sees processes and still shows a holder whose lease is over keeps the lock for its job.
@@ -394,6 +415,7 @@ mod tests {
             kept_by_job: false,
             orphaned: false,
             waiting: 2,
+            mate_is_acquiring: false,
         };
         let text = holder.to_string();
         assert!(
@@ -420,6 +442,7 @@ mod tests {
             kept_by_job: false,
             orphaned: false,
             waiting: 0,
+            mate_is_acquiring: false,
         };
         assert_eq!(
             holder.to_string(),

@@ -59,6 +59,14 @@ impl Lossy {
         Arc::new(Self { ahead, guard_ms, ..Arc::into_inner(Self::new(&[])).unwrap() })
     }
 
+    /// Nothing can be read while nothing arrives.
+    fn fault(&self) -> Result<(), Fault> {
+        match self.fates.lock().unwrap().front() {
+            Some(Fate::NotRun) => Err(Fault::not_run("connection refused")),
+            _ => Ok(()),
+        }
+    }
+
     fn overslept() -> Arc<Self> {
         Arc::new(Self { sleeper: true, ..Arc::into_inner(Self::new(&[])).unwrap() })
     }
@@ -147,7 +155,10 @@ impl Engine for Lossy {
     }
 
     fn look<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Look, Fault>> {
-        self.store.look(name)
+        Box::pin(async move {
+            self.fault()?;
+            self.store.look(name).await
+        })
     }
 
     fn names(&self) -> BoxFuture<'_, Result<Vec<Name>, Fault>> {
@@ -382,6 +393,56 @@ async fn two_guards_of_one_client_exclude_each_other() {
     assert_eq!(holder.id, Some(guard.holder()));
     guard.release().await.unwrap();
     assert!(client.lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_was_given_up_just_now_is_not_busy() {
+    let client = Client::connect("memory:").await.unwrap();
+    let session = client.session();
+    for lock in [client.lock("x"), session.lock("x")] {
+        drop(lock.acquire().await.unwrap());
+        drop(lock.try_acquire().await.unwrap().expect("nobody else wants it"));
+        drop(lock.acquire_now().await.unwrap());
+        let ran = lock.run(OnBusy::Skip, async |_| 7).await.unwrap();
+        assert_eq!(ran.done(), Some(7));
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_reach_its_store_is_not_busy() {
+    let engine = Lossy::new(&[Fate::NotRun]);
+    let session = Client::over(engine.clone()).unwrap().session();
+    let lock = session.lock("x").wait(50 * MS);
+    let first = tokio::spawn(async move { session.lock("x").wait_forever().acquire().await });
+    tokio::task::yield_now().await;
+    for error in [
+        lock.try_acquire().await.unwrap_err(),
+        lock.acquire_now().await.unwrap_err(),
+        lock.acquire().await.unwrap_err(),
+        lock.acquire_retrying(&Retry::forever().every(MS)).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, AcquireError::Backend(_)), "{error}");
+        assert_eq!(error.to_string(), "connection refused");
+    }
+    let error = lock.run(OnBusy::Skip, async |_| ()).await.unwrap_err();
+    assert!(matches!(error, WithError::Acquire(AcquireError::Backend(_))), "{error}");
+    first.abort();
+}
+
+#[tokio::test]
+async fn who_comes_second_in_a_session_learns_that_the_first_is_still_acquiring() {
+    let session = Client::over(Lossy::new(&[Fate::LoseRequest])).unwrap().session();
+    let lock = session.lock("x").wait(50 * MS);
+    let first = tokio::spawn(async move { session.lock("x").wait_forever().acquire().await });
+    tokio::task::yield_now().await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let error = lock.acquire_now().await.unwrap_err();
+    let expected = "'x' is being acquired by another task of this session; try again when that is over";
+    assert_eq!(error.to_string(), expected);
+    assert!(matches!(error, AcquireError::Busy(_)) && error.try_again_in().is_none(), "{error}");
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(error.to_string(), format!("waited 50ms; {expected}"));
+    first.abort();
 }
 
 #[tokio::test]
