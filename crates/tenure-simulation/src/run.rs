@@ -301,7 +301,7 @@ async fn everybody_is_served(sim: &Sim) {
             Ok(guard) => {
                 let id = locked(sim).watch(me, guard.lease().clone());
                 locked(sim).done(id);
-                if !guard.release().await.is_ok_and(|released| released.confirmed) {
+                if !guard.release().await.is_ok_and(tenure::Released::is_confirmed) {
                     locked(sim)
                         .fail(Rule::Confirmed, "a release without faults was not confirmed".to_owned());
                 }

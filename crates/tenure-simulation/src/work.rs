@@ -171,7 +171,7 @@ impl Task {
         let mut world = locked(&self.sim);
         match released {
             Some(Err(ReleaseError::NotHeld)) => world.alarmed(holder, told),
-            Some(Ok(released)) if released.confirmed => world.confirmed(&name, holder),
+            Some(Ok(released)) if released.is_confirmed() => world.confirmed(&name, holder),
             _ => {}
         }
     }

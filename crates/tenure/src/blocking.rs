@@ -206,9 +206,9 @@ impl Lock {
     }
 
     /// Tries until it has the lock or `retry` says to give up: [`crate::Lock::acquire_retrying`].
-    pub fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
-        let (lock, retry) = (self.lock.clone(), *retry);
-        Ok(self.guard(self.ask(async move { lock.acquire_retrying(&retry).await })?))
+    pub fn acquire_retrying(&self, retry: Retry) -> Result<Guard, AcquireError> {
+        let lock = self.lock.clone();
+        Ok(self.guard(self.ask(async move { lock.acquire_retrying(retry).await })?))
     }
 
     /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work` returns is

@@ -195,13 +195,13 @@ impl Guard {
         let held = self.nest.is_none() || self.holds();
         let part = self.give_up_part();
         if part == Part::Shared {
-            let still_held = Released { confirmed: false, still_held: true };
-            return if held { Ok(still_held) } else { Err(ReleaseError::NotHeld) };
+            return if held { Ok(Released::StillHeld) } else { Err(ReleaseError::NotHeld) };
         }
         let Lease { driver, serial, view, .. } = &mut self.lease;
         driver.carry_inline(*serial, Input::Release).await;
         match tokio::time::timeout(RELEASE_PATIENCE, view.over()).await {
-            Ok(End::Released { confirmed }) => Ok(Released { confirmed, still_held: false }),
+            Ok(End::Released { confirmed: true }) => Ok(Released::Confirmed),
+            Ok(End::Released { confirmed: false }) => Ok(Released::Unconfirmed),
             Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(driver.now(), by) }),
             Ok(_) => Err(ReleaseError::NotHeld),
             Err(_) => {
@@ -299,13 +299,13 @@ mod tests {
 
     #[test]
     fn work_has_lost_its_lock_unless_it_held_to_the_end_and_the_store_agrees() {
-        let confirmed = Ok(Released { confirmed: true, still_held: false });
-        let unconfirmed = Ok(Released { confirmed: false, still_held: false });
+        let (confirmed, unconfirmed) = (Ok(Released::Confirmed), Ok(Released::Unconfirmed));
+        let still_held = Ok(Released::StillHeld);
         let unknown = Err(ReleaseError::Unknown { free_in: Duration::ZERO });
         let not_held = Err(ReleaseError::NotHeld);
         let asked = || Some(Lost::Asked { by: "ops".to_owned() });
         for lost in [None, asked()] {
-            for fine in [&confirmed, &unconfirmed, &unknown] {
+            for fine in [&confirmed, &unconfirmed, &still_held, &unknown] {
                 assert_eq!(loss_of_work(true, lost.clone(), fine), None, "{lost:?}, {fine:?}");
             }
             assert_eq!(loss_of_work(true, lost, &not_held), Some(Lost::Taken));

@@ -149,14 +149,14 @@ impl Lock {
     /// use tenure::Retry;
     /// # let tenure = tenure::Client::connect("memory:").await?;
     ///
-    /// let guard = tenure.lock("x").acquire_retrying(&Retry::times(3).every(Duration::from_millis(200))).await?;
+    /// let guard = tenure.lock("x").acquire_retrying(Retry::times(3).every(Duration::from_millis(200))).await?;
     /// # guard.release().await?; Ok(()) }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
+    pub async fn acquire_retrying(&self, retry: Retry) -> Result<Guard, AcquireError> {
         retry.check()?;
         let driver = &self.client.driver;
         let begun = driver.now();

@@ -30,6 +30,7 @@ const LABEL_BYTES_MAX: usize = 120;
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure::Released;
 /// # let tenure = tenure::Client::connect("memory:").await?;
 /// let import = tenure.session().label("import-7");
 /// let outer = import.lock("orders").acquire().await?;
@@ -37,8 +38,8 @@ const LABEL_BYTES_MAX: usize = 120;
 /// assert_eq!(outer.fence(), inner.fence());
 /// assert!(tenure.lock("orders").try_acquire().await?.is_none());
 ///
-/// assert!(outer.release().await?.still_held);
-/// assert!(!inner.release().await?.still_held);
+/// assert_eq!(outer.release().await?, Released::StillHeld);
+/// assert_eq!(inner.release().await?, Released::Confirmed);
 /// # Ok(()) }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```

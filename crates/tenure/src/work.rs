@@ -14,6 +14,7 @@ use crate::retry::Retry;
 
 /// What becomes of work whose lock is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum OnLoss {
     /// Its future is dropped at its next `await`. Whatever it spawned or has written already is beyond reach, which is
     /// what the fencing token is for.
@@ -62,6 +63,9 @@ impl Lock {
     /// returns is returned as it is) and on panic, which goes on. A release without an answer is repeated in the
     /// background, and is no error here: the work was done under the lock. If the lock is lost meanwhile, the work is
     /// dropped, or goes on: [`Lock::on_loss`].
+    ///
+    /// What the work returned, and its panic as well, may come up to five seconds late, if the store does not answer
+    /// the release.
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +117,7 @@ impl Lock {
     pub(crate) async fn take_or_skip(&self, on_busy: OnBusy) -> Result<Ran<Guard>, AcquireError> {
         let guard = match on_busy {
             OnBusy::Wait => self.acquire().await,
-            OnBusy::Retry(retry) => self.acquire_retrying(&retry).await,
+            OnBusy::Retry(retry) => self.acquire_retrying(retry).await,
             OnBusy::Fail | OnBusy::Skip => self.acquire_now().await,
         };
         match guard {

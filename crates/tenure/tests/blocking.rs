@@ -5,7 +5,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tenure::blocking::Client;
-use tenure::{AcquireError, ConnectError, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Retry, WithError};
+use tenure::{
+    AcquireError, ConnectError, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Released, Retry, WithError,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -24,13 +26,13 @@ fn a_lock_is_taken_renewed_and_given_back() {
     assert!(client.lock("x").try_acquire().unwrap().is_none());
     let error = client.lock("x").wait(MS).acquire().unwrap_err();
     assert!(matches!(error, AcquireError::WaitElapsed { .. }), "{error}");
-    let error = client.lock("x").acquire_retrying(&Retry::times(1).every(MS)).unwrap_err();
+    let error = client.lock("x").acquire_retrying(Retry::times(1).every(MS)).unwrap_err();
     assert!(matches!(error, AcquireError::GaveUp { tries: 2, .. }), "{error}");
     let error = client.lock("x").acquire_now().unwrap_err();
     assert!(matches!(error, AcquireError::Busy(_)), "{error}");
     guard.extend(Duration::from_secs(9)).unwrap();
     assert!(guard.remaining() > Duration::from_secs(8));
-    assert!(guard.release().unwrap().confirmed);
+    assert!(guard.release().unwrap().is_confirmed());
     assert!(client.lock("x").try_acquire().unwrap().is_some());
 }
 
@@ -69,8 +71,9 @@ fn work_that_loses_its_lock_can_see_it_and_the_error_brings_its_result() {
         7
     };
     let error = lock.with(work).unwrap_err();
-    let expected = LostAtWork { why: Lost::Expired, value: Some(7) };
-    assert!(matches!(&error, WithError::Lost(lost) if *lost == expected), "{error}");
+    let WithError::Lost(LostAtWork { why: Lost::Expired, value: Some(7), .. }) = error else {
+        panic!("{error}")
+    };
     let guard = lock.acquire().unwrap();
     sleep(150 * MS);
     assert_eq!(guard.release(), Err(ReleaseError::NotHeld));
@@ -95,8 +98,8 @@ fn a_session_nests() {
     let outer = session.lock("x").acquire().unwrap();
     let inner = session.lock("x").acquire().unwrap();
     assert_eq!(outer.fence(), inner.fence());
-    assert!(outer.release().unwrap().still_held);
-    assert!(inner.release().unwrap().confirmed);
+    assert_eq!(outer.release(), Ok(Released::StillHeld));
+    assert_eq!(inner.release(), Ok(Released::Confirmed));
 }
 
 #[test]
@@ -136,7 +139,7 @@ async fn inside_a_runtime_it_says_so_and_never_hangs() {
     assert!(error.to_string().ends_with("use tenure::Client there"), "{error}");
     // What depends on nobody else is done.
     assert!(guard.holds());
-    assert!(guard.release().unwrap().confirmed);
+    assert!(guard.release().unwrap().is_confirmed());
     assert!(client.close(Duration::from_secs(1)));
 }
 

@@ -246,14 +246,14 @@ async fn a_lost_answer_to_an_ask_costs_a_second_question() {
     let guard = client.lock("x").acquire().await.unwrap();
     assert!(guard.holds());
     assert_eq!(client.inspect("x").await.unwrap().fence, Some(guard.fence()));
-    assert!(guard.release().await.unwrap().confirmed);
+    assert!(guard.release().await.unwrap().is_confirmed());
 }
 
 #[tokio::test]
 async fn a_lost_answer_to_a_release_raises_no_alarm() {
     let client = Client::over(Lossy::new(&[Fate::Pass, Fate::LoseReply, Fate::Pass])).unwrap();
     let guard = client.lock("x").acquire().await.unwrap();
-    assert!(!guard.release().await.unwrap().confirmed, "the second copy found nothing");
+    assert!(!guard.release().await.unwrap().is_confirmed(), "the second copy found nothing");
     becomes_free(&client, "x", 10 * MS).await;
 }
 
@@ -318,7 +318,7 @@ async fn renewals_keep_a_lease_alive_over_single_failures() {
         tokio::time::sleep(250 * MS).await;
         assert!(guard.holds(), "after one {fate:?}");
     }
-    assert!(guard.release().await.unwrap().confirmed);
+    assert!(guard.release().await.unwrap().is_confirmed());
 }
 
 #[tokio::test]
@@ -419,7 +419,7 @@ async fn a_session_that_cannot_reach_its_store_is_not_busy() {
         lock.try_acquire().await.unwrap_err(),
         lock.acquire_now().await.unwrap_err(),
         lock.acquire().await.unwrap_err(),
-        lock.acquire_retrying(&Retry::forever().every(MS)).await.unwrap_err(),
+        lock.acquire_retrying(Retry::forever().every(MS)).await.unwrap_err(),
     ] {
         assert!(matches!(error, AcquireError::Backend(_)), "{error}");
         assert_eq!(error.to_string(), "connection refused");
@@ -500,7 +500,7 @@ async fn work_is_dropped_when_the_lock_is_lost_and_the_lock_is_given_back_at_onc
     let error = lock.with(work).await.unwrap_err();
     assert!(client.inspect("x").await.unwrap().is_free());
     assert!(
-        matches!(&error, WithError::Lost(LostAtWork { why: Lost::Asked { by }, value: None }) if by == "ops@desk"),
+        matches!(&error, WithError::Lost(LostAtWork { why: Lost::Asked { by }, value: None, .. }) if by == "ops@desk"),
         "{error}"
     );
 }
@@ -560,7 +560,7 @@ async fn work_that_finishes_without_its_lock_brings_its_result_and_the_reason() 
         "sums"
     };
     let error = lock.with(work).await.unwrap_err();
-    let WithError::Lost(LostAtWork { why: Lost::Expired, value: Some("sums") }) = error else {
+    let WithError::Lost(LostAtWork { why: Lost::Expired, value: Some("sums"), .. }) = error else {
         panic!("{error}")
     };
     assert_eq!(
@@ -568,6 +568,42 @@ async fn work_that_finishes_without_its_lock_brings_its_result_and_the_reason() 
         "the lock was lost while the work ran (no renewal was answered before the lease ended); it ran to its end, \
          and somebody else may have worked at the same time: look at what it wrote"
     );
+}
+
+#[tokio::test]
+async fn an_error_of_work_can_be_passed_on_whatever_the_work_returns() {
+    /// Shows nothing of itself.
+    struct Secret;
+
+    async fn boxed(lock: &tenure::Lock) -> Result<Secret, Box<dyn std::error::Error>> {
+        Ok(lock.with(async |_| Secret).await?)
+    }
+
+    async fn boxed_without(lock: &tenure::Lock) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        // Goes to no other thread, so the box can't have it.
+        let returned = lock.with(async |_| std::rc::Rc::new(Secret)).await.map(drop);
+        Ok(returned.map_err(WithError::without_value)?)
+    }
+
+    let client = Client::over(Lossy::new(&[Fate::Refuse])).unwrap();
+    let told = "wrong password; set the right one";
+    assert_eq!(boxed(&client.lock("x")).await.err().unwrap().to_string(), told);
+    assert_eq!(boxed_without(&client.lock("x")).await.unwrap_err().to_string(), told);
+    let error: DeferError<Secret, Secret, &str> =
+        DeferError::Acquire { error: client.lock("x").acquire().await.unwrap_err(), job: Secret };
+    assert!(format!("{error:?}").contains("wrong password") && !format!("{error:?}").contains("Secret"));
+    let error: Box<dyn std::error::Error> = error.into();
+    assert_eq!(error.to_string(), told);
+
+    let client = Client::connect("memory:").await.unwrap();
+    let lock = client.lock("x").ttl(100 * MS).without_renewal().on_loss(OnLoss::Finish);
+    let overstays = async |lease: tenure::Lease| {
+        lease.lost().await;
+        Secret
+    };
+    let error = lock.with(overstays).await.err().unwrap();
+    assert!(format!("{error:?}").ends_with("why: Expired, value: Some(\"..\") })"), "{error:?}");
+    assert_eq!(error.to_string(), error.without_value().to_string());
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tenure::{
-    AcquireError, BadInput, Client, Guard, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Retry, Session,
-    WithError,
+    AcquireError, BadInput, Client, Guard, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Released, Retry,
+    Session, WithError,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -47,19 +47,17 @@ async fn a_lock_that_is_taken_again_is_the_same_hold() {
         lock.acquire().await.unwrap(),
         lock.acquire_now().await.unwrap(),
         lock.try_acquire().await.unwrap().unwrap(),
-        lock.acquire_retrying(&Retry::times(0)).await.unwrap(),
+        lock.acquire_retrying(Retry::times(0)).await.unwrap(),
     ];
     for guard in inner {
         assert_eq!((guard.fence(), guard.holder()), (outer.fence(), outer.holder()));
-        let released = guard.release().await.unwrap();
-        assert!(released.still_held && !released.confirmed);
+        assert_eq!(guard.release().await, Ok(Released::StillHeld));
         assert!(outer.holds());
     }
-    let released = outer.release().await.unwrap();
-    assert!(!released.still_held && released.confirmed);
+    assert_eq!(outer.release().await, Ok(Released::Confirmed));
     assert!(is_free(&client).await);
     let next = take(&session).await;
-    assert!(next.release().await.unwrap().confirmed, "a new hold, after the last guard went");
+    assert!(next.release().await.unwrap().is_confirmed(), "a new hold, after the last guard went");
 }
 
 #[tokio::test]
@@ -78,7 +76,8 @@ async fn the_hold_goes_with_the_last_guard_in_any_order() {
                 if dropped & (1 << at) > 0 {
                     drop(guard);
                 } else {
-                    assert_eq!(guard.release().await.unwrap().still_held, gone < 2);
+                    let last = if gone == 2 { Released::Confirmed } else { Released::StillHeld };
+                    assert_eq!(guard.release().await, Ok(last));
                 }
             }
             becomes_free(&client).await;
@@ -98,7 +97,7 @@ async fn of_guards_that_are_released_at_once_one_is_the_last() {
             while ready.load(SeqCst) < 2 {
                 std::thread::yield_now();
             }
-            runtime.block_on(guard.release()).unwrap().still_held
+            runtime.block_on(guard.release()).unwrap() == Released::StillHeld
         };
         let guards = [take(&session).await, take(&session).await];
         let mut held = std::thread::scope(|threads| {
@@ -243,7 +242,7 @@ async fn an_acquire_can_be_dropped_at_any_poll() {
             }
             if let Some(outer) = outer {
                 assert!(outer.holds(), "after {polls} polls");
-                assert!(!outer.release().await.unwrap().still_held);
+                assert_eq!(outer.release().await, Ok(Released::Confirmed));
             }
             becomes_free(&client).await;
             take(&session).await.release().await.unwrap();
@@ -259,7 +258,7 @@ async fn a_panic_in_nested_work_frees_the_lock_once_the_outer_is_gone() {
     let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
     assert!(panicked.unwrap_err().is_panic());
     assert!(outer.holds());
-    assert!(outer.release().await.unwrap().confirmed);
+    assert!(outer.release().await.unwrap().is_confirmed());
     assert!(is_free(&client).await);
 }
 
@@ -284,7 +283,7 @@ async fn a_loss_is_told_to_every_guard_and_nothing_nests_in_what_is_lost() {
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     let work = lock.with(async |_| std::future::pending::<()>().await);
     let error = work.await.unwrap_err();
-    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None })), "{error}");
+    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None, .. })), "{error}");
     assert_eq!((outer.lost().await, inner.lost().await), (Lost::Expired, Lost::Expired));
     assert!(!outer.holds() && !inner.holds());
     let error = session.lock("x").acquire().await.unwrap_err();
