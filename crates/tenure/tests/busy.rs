@@ -33,12 +33,14 @@ async fn who_retries_in_vain_learns_who_holds_and_when_to_come_back() {
     assert!((30 * MS..150 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     let text = error.to_string();
     assert!(text.starts_with("gave up after 4 tries in ") && text.contains("; 'x' is held by "), "{text}");
-    assert!(text.ends_with("; lease ends in 29s unless renewed; try again in 30s"), "{text}");
+    assert!(text.ends_with("; lease ends in 29s unless renewed; try again in 30s if it was not"), "{text}");
     let again = error.try_again_in().unwrap();
     assert!((28_000 * MS..=30_000 * MS).contains(&again), "{again:?}");
     let AcquireError::GaveUp { holder, tries, .. } = error else { panic!("{error}") };
     assert_eq!((holder.id, tries), (Some(guard.holder()), 4));
     assert_eq!(client.inspect("x").await.unwrap().waiting, 0);
+    let error = client.lock("x").acquire_retrying(Retry::times(0)).await.unwrap_err();
+    assert!(error.to_string().starts_with("gave up after 1 try in "), "{error}");
 }
 
 #[tokio::test]

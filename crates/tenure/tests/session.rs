@@ -346,6 +346,8 @@ async fn the_label_shows_where_people_look() {
     };
     let shown = tokio::time::timeout(Duration::from_secs(2), shown).await.unwrap();
     assert_eq!(shown, ("import-7".to_owned(), "import-8".to_owned()));
+    let error = client.lock("x").acquire_now().await.unwrap_err();
+    assert!(error.to_string().contains(", session import-7) since "), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
