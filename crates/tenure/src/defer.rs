@@ -6,6 +6,7 @@ use crate::error::{AcquireError, LostAtWork};
 use crate::guard::Lease;
 use crate::inspect::Holder;
 use crate::lock::Lock;
+use crate::work::{OnBusy, Ran};
 
 /// What a [`Deferrer`] calls a job that it keeps.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -159,23 +160,30 @@ impl Lock {
         F: FnOnce(Lease, J) -> Fut,
         Fut: Future<Output = T>,
     {
-        let guard = match self.acquire_now().await {
-            Ok(guard) => guard.fit_for_work().await,
-            busy => busy,
-        };
-        match guard {
-            Ok(guard) => {
+        match self.take_or_skip(OnBusy::Skip).await {
+            Ok(Ran::Done(guard)) => {
                 let done = self.under(guard, |lease| work(lease, job)).await;
                 done.map(RanOrDeferred::Done).map_err(DeferError::Lost)
             }
-            Err(AcquireError::Busy(holder)) => {
-                let not_before = holder.try_again_in().unwrap_or(self.ttl);
-                match deferrer.defer(&self.name, &job, not_before).await {
-                    Ok(id) => Ok(RanOrDeferred::Deferred { id, holder }),
-                    Err(error) => Err(DeferError::Defer { error, job, holder }),
-                }
-            }
+            Ok(Ran::Skipped(holder)) => self.defer(job, deferrer, holder).await,
             Err(error) => Err(DeferError::Acquire { error, job }),
+        }
+    }
+
+    /// Hands a job whose lock is busy to the deferrer.
+    pub(crate) async fn defer<J, D, T>(
+        &self,
+        job: J,
+        deferrer: &D,
+        holder: Box<Holder>,
+    ) -> Result<RanOrDeferred<T>, DeferError<T, J, D::Error>>
+    where
+        D: Deferrer<J>,
+    {
+        let not_before = holder.try_again_in().unwrap_or(self.ttl);
+        match deferrer.defer(&self.name, &job, not_before).await {
+            Ok(id) => Ok(RanOrDeferred::Deferred { id, holder }),
+            Err(error) => Err(DeferError::Defer { error, job, holder }),
         }
     }
 }

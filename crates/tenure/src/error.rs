@@ -160,9 +160,16 @@ impl AcquireError {
 #[error("this process is a forked copy of the one that connected; connect anew after a fork")]
 pub struct Forked;
 
-/// A call that blocks was made on a thread of a tokio runtime, where it could wait for a task of its own thread.
+/// A call that blocks was made on a thread of a tokio runtime. Some of those may block and some must not, because a task
+/// of their own could be what they wait for; which of them this is can't be told, so all are refused.
+///
+/// The way out: [`crate::Client`], which a thread of `spawn_blocking` can drive with `Handle::block_on`; or a thread of
+/// `std`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this call blocks, and was made on a thread of a tokio runtime; use tenure::Client there")]
+#[error(
+    "this call blocks, and whether this thread of a tokio runtime may block can't be told; use tenure::Client here, or \
+     make the call on a thread of std"
+)]
 pub struct InsideRuntime;
 
 /// How a release went well.
