@@ -180,13 +180,13 @@ impl Engine for Lossy {
 
 const MS: Duration = Duration::from_millis(1);
 
-async fn becomes_free(client: &Client, name: &str, within: Duration) {
+async fn becomes_free(client: &Client, name: &str) {
     let free = async {
         while !client.inspect(name).await.unwrap().is_free() {
             tokio::time::sleep(MS).await;
         }
     };
-    tokio::time::timeout(within, free).await.expect("the lock becomes free");
+    tokio::time::timeout(Duration::from_secs(10), free).await.expect("the lock becomes free");
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_token_from_the_far_future_is_given_back_and_reported() {
     let error = client.lock("x").acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::ClockAhead { .. }), "{error}");
     assert!(error.to_string().ends_with("set the clocks right"), "{error}");
-    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    becomes_free(&client, "x").await;
     for engine in [Lossy::ahead(Duration::from_secs(50), 1000), Lossy::ahead(Duration::from_secs(120), 0)] {
         let client = Client::over(engine).unwrap();
         drop(client.lock("x").acquire().await.expect("within a minute, or one clock for all"));
@@ -254,7 +254,7 @@ async fn a_lost_answer_to_a_release_raises_no_alarm() {
     let client = Client::over(Lossy::new(&[Fate::Pass, Fate::LoseReply, Fate::Pass])).unwrap();
     let guard = client.lock("x").acquire().await.unwrap();
     assert!(!guard.release().await.unwrap().is_confirmed(), "the second copy found nothing");
-    becomes_free(&client, "x", 10 * MS).await;
+    becomes_free(&client, "x").await;
 }
 
 #[tokio::test]
@@ -344,9 +344,46 @@ async fn an_acquire_can_be_dropped_at_any_poll() {
             let guard =
                 guard.unwrap_or_else(|error| panic!("{fate:?}, dropped after {polls} polls: {error}"));
             guard.release().await.unwrap();
-            becomes_free(&client, "x", Duration::from_secs(1)).await;
+            becomes_free(&client, "x").await;
         }
     }
+}
+
+#[tokio::test]
+async fn of_two_acquires_of_a_session_each_can_be_dropped_at_any_poll() {
+    let (mut dropped, mut polled_to_the_end) = (0, 0);
+    for held in [false, true] {
+        for polls in 0..12 {
+            let client = Client::over(Lossy::new(&[Fate::Slow(3), Fate::Pass])).unwrap();
+            let session = client.session();
+            let outer = if held { Some(session.lock("x").acquire().await.unwrap()) } else { None };
+            {
+                let lock = session.lock("x");
+                let mut acquires = [Box::pin(lock.acquire()), Box::pin(lock.acquire())];
+                let mut context = Context::from_waker(Waker::noop());
+                let mut guards = [None, None];
+                for poll in 0..polls {
+                    let at = poll % 2;
+                    if guards[at].is_none()
+                        && let Poll::Ready(guard) = acquires[at].as_mut().poll(&mut context)
+                    {
+                        guards[at] = Some(guard.unwrap());
+                    }
+                    tokio::time::sleep(MS).await;
+                }
+                let pending = guards.iter().filter(|guard| guard.is_none()).count();
+                dropped += usize::from(polls > 1) * pending;
+                polled_to_the_end += 2 - pending;
+            }
+            if let Some(outer) = outer {
+                assert!(outer.holds(), "after {polls} polls");
+                assert!(outer.release().await.unwrap().is_confirmed());
+            }
+            becomes_free(&client, "x").await;
+            session.lock("x").acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+    assert!(dropped > 1 && polled_to_the_end > 1, "{dropped} dropped, {polled_to_the_end} not");
 }
 
 #[tokio::test]
@@ -365,7 +402,7 @@ async fn a_release_can_be_dropped_at_any_poll() {
                 tokio::time::sleep(MS).await;
             }
         }
-        becomes_free(&client, "x", Duration::from_secs(2)).await;
+        becomes_free(&client, "x").await;
         let idle = async {
             while !client.clone().close(Duration::ZERO).await {
                 tokio::time::sleep(MS).await;
@@ -380,7 +417,7 @@ async fn a_guard_can_be_dropped_where_there_is_no_runtime() {
     let client = Client::connect("memory:").await.unwrap();
     let guard = client.lock("x").acquire().await.unwrap();
     std::thread::spawn(move || drop(guard)).join().unwrap();
-    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    becomes_free(&client, "x").await;
 }
 
 #[tokio::test]
@@ -451,7 +488,7 @@ async fn a_wait_that_ends_names_the_holder() {
     let guard = client.lock("x").acquire().await.unwrap();
     let started = std::time::Instant::now();
     let error = client.lock("x").wait(50 * MS).acquire().await.unwrap_err();
-    assert!((50..90).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    assert!(started.elapsed() >= 50 * MS, "{:?}", started.elapsed());
     let text = error.to_string();
     assert!(text.starts_with("waited 50ms; 'x' is held by "), "{text}");
     assert!(matches!(error, AcquireError::WaitElapsed { holder, .. } if holder.id == Some(guard.holder())));
@@ -465,7 +502,7 @@ async fn work_under_a_lock_returns_its_value_and_frees_on_return_and_error() {
     assert!(fence > 0);
     let failed: Result<u32, &str> = lock.with(async |_| Err("no paper")).await.unwrap();
     assert_eq!(failed, Err("no paper"));
-    becomes_free(&client, "x", 10 * MS).await;
+    becomes_free(&client, "x").await;
 }
 
 #[tokio::test]
@@ -539,7 +576,7 @@ async fn work_does_not_begin_without_its_lock_and_its_job_comes_back() {
     let error = client.lock("x").with(async |_| panic!("it must not run")).await.unwrap_err();
     assert!(matches!(error, WithError::Acquire(AcquireError::LostAtOnce(Lost::Expired))), "{error}");
     assert!(error.to_string().ends_with("so nothing ran; try again"), "{error}");
-    becomes_free(&client, "x", Duration::from_secs(1)).await;
+    becomes_free(&client, "x").await;
 
     let client = Client::over(Lossy::overslept()).unwrap();
     let work = async |_, job| panic!("{job} must not run");
@@ -611,7 +648,7 @@ async fn work_that_finishes_with_its_lock_returns_its_value() {
     let client = Client::connect("memory:").await.unwrap();
     let lock = client.lock("x").on_loss(OnLoss::Finish);
     assert_eq!(lock.with(async |_| 7).await.unwrap(), 7);
-    becomes_free(&client, "x", 10 * MS).await;
+    becomes_free(&client, "x").await;
 }
 
 #[tokio::test]
