@@ -171,8 +171,9 @@ fn populate(sim: &Sim, tasks: &mut Vec<JoinHandle<()>>) {
         let world = locked(sim);
         (world.swarm.tasks, world.members[me].clock.clone())
     };
+    let session = client.session();
     for _ in 0..many {
-        let task = Task { sim: sim.clone(), me, client: client.clone() };
+        let task = Task { sim: sim.clone(), me, client: client.clone(), session: session.clone() };
         let handle = tokio::spawn(stoppable(clock.clone(), task.live()));
         locked(sim).members[me].tasks.push(handle.abort_handle());
         tasks.push(handle);
