@@ -118,7 +118,8 @@ impl Lock {
         self.claim(PLACE_MS).await
     }
 
-    /// Takes the lock if it is free and nobody waits for it. Busy is not an error.
+    /// Takes the lock if it is free and nobody waits for it. Busy is not an error. What this client itself is giving
+    /// back just now is not busy: the call waits for that, up to 100 ms.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -130,8 +131,8 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if it is free and nobody waits for it; otherwise the error says who holds it, which costs
-    /// another round trip.
+    /// Takes the lock as [`Lock::try_acquire`] does; if it is busy, the error says who holds it, which costs another
+    /// round trip.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
