@@ -81,7 +81,7 @@ fn test() -> Result<()> {
         if server.is_empty() {
             continue;
         }
-        let tests = ["--test", "redis", "--test", "redis_engine", "--test", "agrees"];
+        let tests = ["--test", "redis", "--test", "redis_engine", "--test", "agrees", "--test", "compat"];
         let words = [&["test", "-p", "tenure-conformance"], &tests[..]].concat();
         cargo(&format!("tests over {server}"), &words, &[("TENURE_REDIS_SERVER", &server)])?;
     }
@@ -146,7 +146,7 @@ fn cargo(what: &str, words: &[&str], vars: &[(&str, &str)]) -> Result<()> {
 /// would prove nothing.
 fn programs() -> Result<()> {
     let named = env::var_os("TENURE_REDIS_SERVER").is_some_and(|path| Path::new(&path).exists());
-    let missing: Vec<&str> = ["redis-server", "openssl"]
+    let missing: Vec<&str> = ["redis-server", "openssl", "perl"]
         .into_iter()
         .filter(|program| !(found(program) || named && *program == "redis-server"))
         .collect();

@@ -46,7 +46,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) surroundings: Option<&'a Surroundings>,
     /// Set in its environment.
     pub(crate) set: Vec<(&'static str, String)>,
-    /// Removed from it.
+    /// Removed from it, unless it is set.
     pub(crate) unset: &'a [&'static str],
     /// The file that keeps the lock for as long as the job has it open; without one there is a keeper.
     pub(crate) file: Option<&'a OwnedFd>,
@@ -71,6 +71,9 @@ impl Job {
         if let Some(Surroundings { directory, variables }) = recipe.surroundings {
             command.env_clear().envs(variables).current_dir(directory).stdin(Stdio::null());
         }
+        for name in recipe.unset {
+            command.env_remove(name);
+        }
         command
             .arg0("tenure")
             .arg(trampoline::COMMAND)
@@ -79,9 +82,6 @@ impl Job {
             .args(recipe.words)
             .envs(recipe.set.iter().map(|(name, value)| (name, value)))
             .process_group(0);
-        for name in recipe.unset {
-            command.env_remove(name);
-        }
         let child = command.spawn()?;
         for fd in inherited.into_iter().flatten() {
             fcntl_setfd(fd, FdFlags::CLOEXEC)?;

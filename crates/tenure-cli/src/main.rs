@@ -12,6 +12,7 @@ mod inspect;
 mod job;
 mod jobs;
 mod keeper;
+mod locks;
 mod ls;
 mod orders;
 mod plan;

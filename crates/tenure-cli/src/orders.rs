@@ -1,4 +1,4 @@
-//! What is run under a lock, from the grant to the end: the lock is given back, or stays with what still runs.
+//! What is run under a lock, from the grant to the release. The lock is given back on every way out of here.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rustix::process::WaitStatus;
-use tenure::{Client, Guard, Lost, Moment, ReleaseError, span};
+use tenure::{Lost, Moment, ReleaseError, span};
 use tenure_core::lease;
 use tenure_engine::boottime;
 
 use crate::failure::Failure;
 use crate::files::lock_alone;
 use crate::job::{Job, Recipe, Surroundings};
+use crate::locks::{Held, Locks};
 use crate::plan::{Cause, Plan, Rules};
 use crate::signals::Signals;
 use crate::store::URL_VARIABLE;
@@ -101,49 +102,49 @@ impl Orders<'_> {
     /// The job can't be watched. It may run, and dies with this process, which has to end now.
     pub(crate) async fn carry_out(
         &self,
-        guard: Guard,
-        client: &Client,
+        hold: Held,
+        locks: &Locks,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
         let granted = boottime();
-        let file = match guard.job_file() {
+        let file = match hold.job_file() {
             Ok(file) => file,
-            Err(fault) => return Ok(not_begun(guard, exit_codes::BACKEND, &fault.to_string()).await),
+            Err(fault) => return Ok(not_begun(hold, exit_codes::BACKEND, &fault.to_string()).await),
         };
         let rules = self.limits.rules(file.is_some(), granted);
         let recipe = Recipe {
             words: self.words,
             surroundings: self.surroundings,
-            set: around::variables(&guard, client),
-            unset: &[URL_VARIABLE],
+            set: around::variables(&hold, locks),
+            unset: &[URL_VARIABLE, around::FENCE_VARIABLE, around::HOLDER_VARIABLE],
             file: file.as_ref(),
-            last_moment: Plan::of(&guard.watch().state(), rules, granted).kill,
+            last_moment: Plan::of(&hold.watch().state(), rules, granted).kill,
         };
         let mut job = match Job::start(&recipe) {
             Ok(job) => job,
             Err(error) => {
                 let why = format!("the command could not be started: {error}");
-                return Ok(not_begun(guard, exit_codes::SYSTEM, &why).await);
+                return Ok(not_begun(hold, exit_codes::SYSTEM, &why).await);
             }
         };
-        let verdict = supervise(&mut job, &mut guard.watch(), signals, rules, self.voice).await?;
+        let verdict = supervise(&mut job, &mut hold.watch(), signals, rules, self.voice).await?;
         job.close(verdict.gone);
-        Ok(self.conclude(guard, file, verdict, signals).await)
+        Ok(self.conclude(hold, file, verdict, signals).await)
     }
 
     /// Gives the lock back and says how it went.
     async fn conclude(
         &self,
-        guard: Guard,
+        hold: Held,
         file: Option<OwnedFd>,
         verdict: Verdict,
         signals: &mut Signals,
     ) -> Outcome {
         let Verdict { ended, stopped, told, gone } = verdict;
-        let name = guard.name().to_owned();
+        let name = hold.name().to_owned();
         let code = match &stopped {
             Some(stop) => {
-                self.voice.say(&self.why_stopped(&name, stop, guard.deadline(), gone));
+                self.voice.say(&self.why_stopped(&hold, stop, gone));
                 stop.code()
             }
             None => ended.map_or(exit_codes::LOST, code_of),
@@ -152,9 +153,9 @@ impl Orders<'_> {
         if let Some(Stop { cause: Cause::Lost(_), .. }) = stopped {
             if gone {
                 // Whether it arrives or not: the lease is over, or as good as over.
-                let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
+                let _ = tokio::time::timeout(LATE_RELEASE, hold.release()).await;
             } else {
-                guard.leave();
+                hold.leave();
             }
             return end(code);
         }
@@ -163,7 +164,7 @@ impl Orders<'_> {
                 "'{name}': the command ended, but processes that it started could not be killed. The lock is not \
                  released, and ends with its lease"
             ));
-            guard.leave();
+            hold.leave();
             return end(code);
         }
         // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
@@ -172,14 +173,14 @@ impl Orders<'_> {
                 self.voice
                     .detail("the command ended, but processes that it started still run and keep the lock");
                 // Not released, not even by its drop: the lock is theirs now.
-                guard.leave();
+                hold.leave();
                 return end(code);
             }
             file => file,
         };
         let released = tokio::select! {
             biased;
-            released = guard.release() => released,
+            released = hold.release() => released,
             // Somebody is in a hurry: what is not released now ends with its lease.
             signal = signals.ending() => return Outcome { code, told: Some(signal) },
         };
@@ -201,12 +202,17 @@ impl Orders<'_> {
         }
     }
 
-    fn why_stopped(&self, name: &str, stop: &Stop, valid_until: Moment, gone: bool) -> String {
+    fn why_stopped(&self, hold: &Held, stop: &Stop, gone: bool) -> String {
+        let (name, valid_until) = (hold.name(), hold.deadline());
         let ttl_ms = self.limits.ttl.as_millis() as u64;
         let (title, why) = match &stop.cause {
             Cause::MaxHold => {
                 let limit = self.limits.max_hold.unwrap_or_default();
                 ("STOPPED", format!("held for {}, its --max-hold", span(limit.as_millis() as u64)))
+            }
+            Cause::Lost(Lost::Expired) if !hold.is_renewed() => {
+                let ttl = span(ttl_ms);
+                ("LOST", format!("it lasts for {ttl} and is not renewed: --ttl must cover the command"))
             }
             Cause::Lost(Lost::Expired) => {
                 let renewed = valid_until.minus(lease::valid_until(Moment(0), ttl_ms).0);
@@ -240,8 +246,8 @@ impl Orders<'_> {
 }
 
 /// The job was not begun: gives the lock back and says why.
-async fn not_begun(guard: Guard, code: u8, why: &str) -> Outcome {
-    let _ = tokio::time::timeout(LATE_RELEASE, guard.release()).await;
+async fn not_begun(hold: Held, code: u8, why: &str) -> Outcome {
+    let _ = tokio::time::timeout(LATE_RELEASE, hold.release()).await;
     say(&format!("{why}. Nothing was run"));
     Outcome { code, told: None }
 }

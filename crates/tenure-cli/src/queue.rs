@@ -31,6 +31,7 @@ use tenure_engine::unix_ms;
 
 use crate::files::lock_alone;
 use crate::job::Surroundings;
+use crate::locks::Kind;
 use crate::orders::Limits;
 
 /// The most jobs in the queue, dead ones included.
@@ -99,6 +100,9 @@ pub(crate) struct Deferred {
     pub(crate) name: String,
     /// The store of that lock, without secrets.
     pub(crate) scope: String,
+    /// Whose lock it is; `None`: Tenure's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) protocol: Option<Kind>,
     /// The command and its arguments.
     pub(crate) words: Vec<String>,
     /// Where it runs.
@@ -132,6 +136,7 @@ impl Deferred {
     pub(crate) fn new(
         name: &str,
         scope: String,
+        protocol: Option<Kind>,
         words: Vec<String>,
         surroundings: Surroundings,
         limits: &Limits,
@@ -142,6 +147,7 @@ impl Deferred {
             v: FORMAT,
             name: name.to_owned(),
             scope,
+            protocol,
             words,
             surroundings,
             ttl_ms: ms(limits.ttl),
@@ -540,7 +546,7 @@ mod tests {
     fn job() -> Deferred {
         let surroundings = Surroundings { directory: "/".into(), variables: [].into() };
         let limits = Limits { ttl: Duration::from_secs(30), kill_after: None, max_hold: None };
-        Deferred::new("x", "file:/s".to_owned(), vec!["true".to_owned()], surroundings, &limits, false)
+        Deferred::new("x", "file:/s".to_owned(), None, vec!["true".to_owned()], surroundings, &limits, false)
     }
 
     #[test]

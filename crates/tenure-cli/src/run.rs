@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tenure::{AcquireError, Client, Guard, span};
+use tenure::{AcquireError, span};
 use tenure_engine::boottime;
 
 use crate::around::Hold;
 use crate::busy::{Policy, WhenBusy};
 use crate::failure::Failure;
 use crate::job::Surroundings;
+use crate::locks::{Held, Locks, Spoken};
 use crate::orders::{Limits, Orders, label};
 use crate::queue::{Deferred, Queue, QueueError};
 use crate::signals::Signals;
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     conflict_exit_code: u8,
     /// If the job around this one holds the lock, run the command under that hold: as a part of that job, with its
     /// fencing token and its limits. Otherwise without effect
-    #[arg(long)]
+    #[arg(long, conflicts_with = "protocol")]
     reenter: bool,
     /// Don't show the command's arguments to others
     #[arg(long)]
@@ -50,6 +51,8 @@ pub(crate) struct Args {
     /// Say how long it waited, what it got, and when a renewal fails
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    spoken: Spoken,
     #[command(flatten)]
     store: Store,
     /// A command line for $SHELL, or /bin/sh, instead of a command
@@ -105,6 +108,10 @@ runs its command in its own place under the hold that is there: the outer `tenur
 its working directory, PATH, HOME, SHELL, LANG, TENURE_DIR and what --keep-env names, and nothing else. The queue is a
 directory beside the locks of file:, also if the lock is on a server: a shared server is no way to run commands here.
 
+--protocol takes the lock as programs without Tenure do, on the same Redis key: docs/compat.md says what each protocol
+lacks. All of them: no fencing token (TENURE_FENCE is not set) and no queue (waiting is trying again and again). getset
+and pid-lock: TENURE_HOLDER is not set either, and the command is stopped when --ttl is over.
+
 Exit codes:
   the command's own; 128+N if it died of signal N
     0  also with --on-busy skip and defer, if the lock was taken
@@ -120,35 +127,36 @@ Exit codes:
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     args.limits.check().map_err(Failure::usage)?;
     let policy = args.when_busy.policy().map_err(Failure::usage)?;
+    args.spoken.check(policy).map_err(Failure::usage)?;
     let mut signals = Signals::take()?;
     let voice = Voice { quiet: args.quiet, verbose: args.verbose };
     let words = args.words();
     let label = label(&words, args.no_cmdline);
-    let client = tokio::select! {
+    let locks = tokio::select! {
         biased;
         signal = signals.ending() => return Ok(exit_codes::of_signal(signal as i32)),
-        client = args.store.connect(Some(&label)) => client?,
+        locks = args.store.connect_to(args.spoken.protocol(), &label) => locks?,
     };
     if args.reenter || policy.minds_its_own_job() {
-        match Hold::around_us(&client, &args.name).await? {
-            Some(hold) if args.reenter => return Ok(hold.reenter(&words, &client)),
+        match Hold::around_us(&locks, &args.name).await? {
+            Some(hold) if args.reenter => return Ok(hold.reenter(&words, &locks)),
             Some(hold) => return Err(args.inside_itself(&hold)),
             None => {}
         }
     }
-    let answer = match args.acquire(&client, policy, &mut signals, &label, voice).await {
+    let answer = match args.acquire(&locks, policy, &mut signals, &label, voice).await {
         Ok(answer) => answer,
         Err(failure) => {
             // Whatever was asked, or granted and refused by us, is taken back before this process ends.
-            client.close(LEAVING).await;
+            locks.close(LEAVING).await;
             return Err(failure);
         }
     };
-    let guard = match answer {
-        Answer::Granted(guard) => guard,
+    let hold = match answer {
+        Answer::Granted(hold) => hold,
         Answer::Denied(_) if policy == Policy::Skip => return Ok(0),
         Answer::Denied(_) if policy == Policy::Defer => {
-            let id = Queue::open()?.add(&args.deferred(words, &client)?)?;
+            let id = Queue::open()?.add(&args.deferred(words, &locks)?)?;
             voice.say(&format!("Deferred as job {id}: tenure jobs"));
             return Ok(0);
         }
@@ -157,17 +165,17 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
             return Ok(args.conflict_exit_code);
         }
         Answer::Left(signal) => {
-            client.close(LEAVING).await;
+            locks.close(LEAVING).await;
             return Ok(exit_codes::of_signal(signal as i32));
         }
     };
     let orders = Orders { words: &words, limits: &args.limits, surroundings: None, voice };
-    Ok(orders.carry_out(guard, &client, &mut signals).await?.code)
+    Ok(orders.carry_out(hold, &locks, &mut signals).await?.code)
 }
 
 /// What became of the wish for the lock.
 enum Answer {
-    Granted(Guard),
+    Granted(Held),
     Denied(String),
     Left(Signal),
 }
@@ -184,48 +192,49 @@ impl Args {
     }
 
     fn inside_itself(&self, hold: &Hold) -> Failure {
+        let reenter = if hold.can_be_reentered() {
+            "Say --reenter to run the command under that hold, or name another lock"
+        } else {
+            "Name another lock"
+        };
         Failure::usage(format!(
             "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. \
-             Say --reenter to run the command under that hold, or name another lock",
+             {reenter}",
             self.name, hold.holder
         ))
     }
 
     async fn acquire(
         &self,
-        client: &Client,
+        locks: &Locks,
         policy: Policy,
         signals: &mut Signals,
         label: &str,
         voice: Voice,
     ) -> Result<Answer, Failure> {
         let begun = boottime();
-        let lock = client.lock(&self.name).ttl(self.limits.ttl).note(label);
-        let acquire = async {
-            match policy {
-                Policy::Wait(None) => lock.wait_forever().acquire().await,
-                Policy::Wait(Some(wait)) => lock.wait(wait).acquire().await,
-                Policy::Retry(retry) => lock.acquire_retrying(retry).await,
-                Policy::Fail | Policy::Skip | Policy::Defer => lock.acquire_now().await,
-            }
-        };
+        let lock = locks.lock(&self.name, self.limits.ttl, label);
+        if let Some(how) = lock.waits_by().filter(|_| policy.waits()) {
+            voice.detail(&how);
+        }
         let teller = Voice { quiet: voice.quiet || !policy.waits(), ..voice };
-        let guard = tokio::select! {
+        let hold = tokio::select! {
             biased;
             signal = signals.ending() => return Ok(Answer::Left(signal)),
-            guard = acquire => guard,
-            never = waiting::tell(client, &self.name, teller) => match never {},
+            hold = lock.acquire(policy) => hold,
+            never = waiting::tell(locks, &self.name, teller) => match never {},
         };
-        match guard {
-            Ok(guard) => {
+        match hold {
+            Ok(hold) => {
+                let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
                 voice.detail(&format!(
                     "acquired '{}' after {} (fence {}, holder {})",
                     self.name,
                     span(boottime().since(begun)),
-                    guard.fence(),
-                    guard.holder()
+                    or_none(hold.fence().map(|fence| fence.to_string())),
+                    or_none(hold.holder())
                 ));
-                Ok(Answer::Granted(guard))
+                Ok(Answer::Granted(hold))
             }
             Err(
                 error @ (AcquireError::Busy(_)
@@ -239,7 +248,7 @@ impl Args {
     }
 
     /// The command as a job for `tenure work`.
-    fn deferred(&self, words: Vec<OsString>, client: &Client) -> Result<Deferred, QueueError> {
+    fn deferred(&self, words: Vec<OsString>, locks: &Locks) -> Result<Deferred, QueueError> {
         let text = |word: OsString| {
             word.into_string().map_err(|word| QueueError::NotText(format!("{} is not UTF-8", word.display())))
         };
@@ -253,6 +262,14 @@ impl Args {
         let variables = variables.map(|(name, value)| text(value).map(|value| (name, value)));
         let surroundings = Surroundings { directory, variables: variables.collect::<Result<_, _>>()? };
         let words = words.into_iter().map(text).collect::<Result<_, _>>()?;
-        Ok(Deferred::new(&self.name, client.scope(), words, surroundings, &self.limits, self.no_cmdline))
+        Ok(Deferred::new(
+            &self.name,
+            locks.scope(),
+            self.spoken.protocol,
+            words,
+            surroundings,
+            &self.limits,
+            self.no_cmdline,
+        ))
     }
 }

@@ -1,8 +1,10 @@
 //! Which store, and the way to it.
 
+use tenure::compat::{self, Protocol};
 use tenure::{Client, ConnectError, InspectError};
 
 use crate::failure::Failure;
+use crate::locks::Locks;
 use crate::text::say;
 
 /// Where the environment names the store.
@@ -23,8 +25,26 @@ pub(crate) struct Store {
 impl Store {
     /// Connects. `label` is what the process is called for others, if not by its own name.
     pub(crate) async fn connect(&self, label: Option<&str>) -> Result<Client, Failure> {
+        let (url, source) = self.address()?;
+        let mut builder = Client::builder(&url).announce_at_once();
+        if let Some(label) = label {
+            builder = builder.label(label);
+        }
+        builder.connect().await.map_err(|error| not_connected(&error, source))
+    }
+
+    /// Connects to Tenure's own locks, or to those of other programs.
+    pub(crate) async fn connect_to(&self, protocol: Option<Protocol>, label: &str) -> Result<Locks, Failure> {
+        let Some(protocol) = protocol else { return self.connect(Some(label)).await.map(Locks::Own) };
+        let (url, source) = self.address()?;
+        let client = compat::Client::connect(&url, protocol).await;
+        client.map(Locks::Others).map_err(|error| not_connected(&error, source))
+    }
+
+    /// The URL, and where it is from.
+    fn address(&self) -> Result<(String, &'static str), Failure> {
         let variable = std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
-        let (url, source) = match (&self.url, variable) {
+        Ok(match (&self.url, variable) {
             (Some(url), _) => {
                 if has_password(url) {
                     say(
@@ -38,18 +58,15 @@ impl Store {
                 not_by_accident()?;
                 ("file:".to_owned(), " (neither --url nor TENURE_URL is set)")
             }
-        };
-        let mut builder = Client::builder(&url).announce_at_once();
-        if let Some(label) = label {
-            builder = builder.label(label);
-        }
-        builder.connect().await.map_err(|error| {
-            let text = format!("{error}{source}. Nothing was run or changed");
-            match error {
-                ConnectError::Backend(_) => Failure::backend(text),
-                _ => Failure::usage(text),
-            }
         })
+    }
+}
+
+fn not_connected(error: &ConnectError, source: &str) -> Failure {
+    let text = format!("{error}{source}. Nothing was run or changed");
+    match error {
+        ConnectError::Backend(_) => Failure::backend(text),
+        _ => Failure::usage(text),
     }
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rustix::stdio::stderr;
 use rustix::termios::tcgetwinsize;
-use tenure::{Client, Inspection, printable};
+use tenure::{Inspection, printable};
 
+use crate::locks::Locks;
 use crate::text::{Voice, held_by, say, until};
 
 /// Waiting in silence is what people complain of; for a moment it is what they want.
@@ -16,7 +17,7 @@ const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
 /// Tells what is waited for: one line, which on a terminal stays up to date. Never ends; drop it when the wait is
 /// over.
-pub(crate) async fn tell(client: &Client, name: &str, voice: Voice) -> Infallible {
+pub(crate) async fn tell(locks: &Locks, name: &str, voice: Voice) -> Infallible {
     let mut line = std::io::stderr().is_terminal().then_some(LiveLine { shown: false });
     let mut told = voice.quiet;
     let mut pause = SILENT_FOR;
@@ -24,7 +25,7 @@ pub(crate) async fn tell(client: &Client, name: &str, voice: Voice) -> Infallibl
         tokio::time::sleep(pause).await;
         pause = LOOKS_EVERY;
         // Not seen this time: the acquire itself tells if the store is out of reach.
-        let Ok(lock) = client.inspect(name).await else { continue };
+        let Ok(lock) = locks.inspect(name).await else { continue };
         if let Some(line) = &mut line {
             line.show(&sentence(&lock));
         } else {

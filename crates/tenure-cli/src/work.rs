@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure::{AcquireError, Client, Guard, Lock, span};
+use tenure::{AcquireError, span};
 use tenure_engine::unix_ms;
 
 use crate::around::Hold;
+use crate::busy::Policy;
 use crate::exit_codes;
 use crate::failure::Failure;
 use crate::job::reap_strays;
+use crate::locks::{Held, Kind, Lock, Locks};
 use crate::orders::{Orders, label};
 use crate::queue::{Deferred, Entry, Id, Queue, QueueError, Taken, Unreadable};
 use crate::run::LEAVING;
@@ -54,6 +56,9 @@ pub(crate) struct Args {
     /// How often a job is begun before it counts as dead
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
+    /// Only jobs that were deferred with this --protocol; without it, those that were deferred without
+    #[arg(long, value_name = "PROTOCOL", value_enum)]
+    protocol: Option<Kind>,
     /// Say nothing about jobs that begin, end and fail
     #[arg(short, long)]
     quiet: bool,
@@ -94,7 +99,7 @@ struct Worker {
 /// A job in the line for its lock.
 struct Waiting<'q> {
     taken: Taken<'q>,
-    acquire: Pin<Box<dyn Future<Output = Result<Guard, AcquireError>>>>,
+    acquire: Pin<Box<dyn Future<Output = Result<Held, AcquireError>>>>,
 }
 
 impl Worker {
@@ -107,20 +112,20 @@ impl Worker {
     async fn next_job(&self, signals: &mut Signals) -> Result<bool, Failure> {
         // A client for each job: what a job leaves behind keeps its lock until the last process of it is gone, and no
         // longer, once the client that acquired it is gone.
-        let client = tokio::select! {
+        let locks = tokio::select! {
             biased;
             _ = signals.ending() => return Ok(false),
-            client = self.args.store.connect(Some("tenure work")) => client?,
+            locks = self.args.store.connect_to(self.args.protocol.map(Kind::as_meant), "tenure work") => locks?,
         };
         let ready = tokio::select! {
             biased;
             _ = signals.ending() => Ok(None),
-            ready = self.ready(&client) => ready,
+            ready = self.ready(&locks) => ready,
         };
         match ready {
-            Ok(Some((taken, guard))) => self.carry_out(taken, guard, &client, signals).await,
+            Ok(Some((taken, hold))) => self.carry_out(taken, hold, &locks, signals).await,
             none => {
-                client.close(LEAVING).await;
+                locks.close(LEAVING).await;
                 none.map(|_| false)
             }
         }
@@ -129,22 +134,23 @@ impl Worker {
     /// Waits for a job that is due, and for its lock. `None`: there is none, and the worker ends then.
     ///
     /// Every job that is due has its lock tried. If all are busy, the oldest waits in line while the others, and those
-    /// to come, are tried now and then; but not in the line of a lock that a job around us holds. Cancel safe: a place in line is given up.
-    async fn ready(&self, client: &Client) -> Result<Option<(Taken<'_>, Guard)>, Failure> {
+    /// to come, are tried now and then; but not in the line of a lock that a job around us holds. Cancel safe: a place in
+    /// line is given up.
+    async fn ready(&self, locks: &Locks) -> Result<Option<(Taken<'_>, Held)>, Failure> {
         let mut waiting: Option<Waiting<'_>> = None;
         loop {
             reap_strays();
             let mut busy: HashSet<String> =
                 waiting.iter().map(|waiting| waiting.taken.job.name.clone()).collect();
             for entry in self.queue.list()? {
-                let Some(taken) = self.take(&entry, &client.scope(), &busy)? else { continue };
-                let lock = lock(client, &taken.job);
-                if let Some(guard) = lock.try_acquire().await.map_err(|error| not_acquired(&error))? {
-                    return Ok(Some((taken, guard)));
+                let Some(taken) = self.take(&entry, &locks.scope(), &busy)? else { continue };
+                let lock = lock(locks, &taken.job);
+                if let Some(hold) = lock.try_acquire().await.map_err(|error| not_acquired(&error))? {
+                    return Ok(Some((taken, hold)));
                 }
                 busy.insert(taken.job.name.clone());
-                if waiting.is_none() && Hold::around_us(client, &taken.job.name).await?.is_none() {
-                    let acquire = Box::pin(async move { lock.wait_forever().acquire().await });
+                if waiting.is_none() && Hold::around_us(locks, &taken.job.name).await?.is_none() {
+                    let acquire = Box::pin(lock.acquire(Policy::Wait(None)));
                     waiting = Some(Waiting { taken, acquire });
                 }
             }
@@ -163,7 +169,7 @@ impl Worker {
             };
             let taken = waiting.take().map(|waiting| waiting.taken);
             match answer {
-                Ok(guard) => return Ok(taken.map(|taken| (taken, guard))),
+                Ok(hold) => return Ok(taken.map(|taken| (taken, hold))),
                 Err(AcquireError::Full) => tokio::time::sleep(LOOKS_EVERY).await,
                 Err(error) => return Err(not_acquired(&error)),
             }
@@ -179,7 +185,11 @@ impl Worker {
     ) -> Result<Option<Taken<'_>>, QueueError> {
         let is_ours = |job: &Deferred| {
             let named = self.args.names.is_empty() || self.args.names.contains(&job.name);
-            named && job.scope == scope && job.is_due(unix_ms()) && !busy.contains(&job.name)
+            named
+                && job.scope == scope
+                && job.protocol == self.args.protocol
+                && job.is_due(unix_ms())
+                && !busy.contains(&job.name)
         };
         match &entry.job {
             Ok(job) if is_ours(job) => {}
@@ -208,14 +218,14 @@ impl Worker {
     async fn carry_out(
         &self,
         mut taken: Taken<'_>,
-        guard: Guard,
-        client: &Client,
+        hold: Held,
+        locks: &Locks,
         signals: &mut Signals,
     ) -> Result<bool, Failure> {
         let (id, max_attempts) = (taken.id, self.args.max_attempts);
         // From here on it counts, whatever happens to us.
         if let Err(error) = taken.save(taken.job.clone().begun(unix_ms())) {
-            let _ = guard.release().await;
+            let _ = hold.release().await;
             return Err(error.into());
         }
         let job = taken.job.clone();
@@ -234,7 +244,7 @@ impl Worker {
             surroundings: Some(&surroundings),
             voice: self.voice,
         };
-        let outcome = orders.carry_out(guard, client, signals).await?;
+        let outcome = orders.carry_out(hold, locks, signals).await?;
         let (code, now_ms) = (outcome.code, unix_ms());
         if code == 0 {
             taken.remove()?;
@@ -259,8 +269,8 @@ fn words(job: &Deferred) -> Vec<OsString> {
     job.words.iter().map(OsString::from).collect()
 }
 
-fn lock(client: &Client, job: &Deferred) -> Lock {
-    client.lock(&job.name).ttl(job.limits().ttl).note(&label(&words(job), job.no_cmdline))
+fn lock(locks: &Locks, job: &Deferred) -> Lock {
+    locks.lock(&job.name, job.limits().ttl, &label(&words(job), job.no_cmdline))
 }
 
 /// What to do about a job that is not begun again by itself.

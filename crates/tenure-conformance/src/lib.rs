@@ -2,17 +2,20 @@
 //!
 //! [`suite`] owns the list; an engine brings a [`subject::Subject`]. [`proxy`] does to connections what networks do,
 //! [`faulty`] does it to any engine; [`server`] starts Redis servers of one's own, [`frozen_clock`] sets their time;
-//! and the program `taker` takes locks in a process that can be killed.
+//! [`fleet`] starts programs that take other locks than Tenure's, [`newer`] makes a server newer than it is; and the
+//! program `taker` takes locks in a process that can be killed.
 #![forbid(unsafe_code)]
 
 mod cancel;
 mod crash;
 mod exclusion;
 pub mod faulty;
+pub mod fleet;
 pub mod frozen_clock;
 mod lease;
 mod loss;
 mod messages;
+pub mod newer;
 mod order;
 pub mod proxy;
 mod redis;

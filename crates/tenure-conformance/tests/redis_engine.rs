@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure_conformance::proxy::{FaultProxy, Way};
+use tenure_conformance::proxy::{FaultProxy, Once, Way};
 use tenure_conformance::server::{Options, RedisServer, free_port};
 use tenure_core::{Attempt, HolderId, Message, Moment, Name, Owner, Reply, Request, Standing};
 use tenure_engine::{
@@ -752,4 +752,50 @@ async fn cards_tell_what_a_process_does() {
     Engine::post(&*one.engine, &card).await.unwrap();
     assert_ne!(commands(), before);
     assert_eq!(Engine::names(&*two.engine).await.unwrap(), [name("b")]);
+}
+
+#[tokio::test]
+async fn a_plain_command_goes_to_the_key_of_its_lock_and_no_further() {
+    use tenure_forms::{Command, Reply};
+    let server = RedisServer::start();
+    let client = Client::new(&format!("{}?prefix=app:", server.url())).await;
+    let plain = async |lock: &str, command| {
+        Engine::plain(&*client.engine, &name(lock), &command, LIMIT).await.map_err(|fault| fault.to_string())
+    };
+    let take = |value: &str| Command::SetNx { value: value.to_owned(), ttl: None };
+    assert_eq!(plain("x", take("17")).await, Ok(Reply::Yes));
+    assert_eq!(plain("x", take("18")).await, Ok(Reply::No));
+    assert_eq!(plain("x", Command::Expire { seconds: 60 }).await, Ok(Reply::Yes));
+    let swap = Command::GetSet { value: "19".to_owned(), seen: String::new() };
+    assert_eq!(plain("x", swap).await, Ok(Reply::Value(Some("17".to_owned()))));
+    assert_eq!(server.command(&["GET", "app:x"]), "$2\r\n19\r\n");
+    assert_eq!(plain("x", Command::Del).await, Ok(Reply::Yes));
+    assert_eq!(plain("x", Command::Get).await, Ok(Reply::Value(None)));
+
+    server.command(&["HSET", "app:y", "field", "1"]);
+    assert_eq!(plain("y", take("17")).await, Ok(Reply::No));
+    assert_eq!(plain("y", Command::Get).await, Ok(Reply::No), "held, by something else");
+    assert_eq!(server.command(&["TYPE", "app:y"]), "+hash\r\n");
+}
+
+#[tokio::test]
+async fn a_plain_command_without_an_answer_may_have_run() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port()).await.unwrap();
+    let client = Client::new(&proxy.url()).await;
+    proxy.next(3, Once::CutAfter);
+    let take = tenure_forms::Command::SetNx { value: "17".to_owned(), ttl: None };
+    let fault =
+        Engine::plain(&*client.engine, &name("x"), &take, Duration::from_millis(100)).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
+    assert_eq!(server.command(&["GET", "x"]), "$2\r\n17\r\n");
+}
+
+#[tokio::test]
+async fn a_store_of_this_host_takes_no_plain_commands() {
+    let engine = tenure_embedded::MemoryEngine::new();
+    let get = tenure_forms::Command::Get;
+    let fault = Engine::plain(&*engine, &name("x"), &get, LIMIT).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.to_string().contains("Tenure's own protocol only"), "{fault}");
 }

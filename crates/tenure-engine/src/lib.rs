@@ -95,6 +95,23 @@ pub trait Engine: Send + Sync + Debug + 'static {
     /// store cannot see processes, so a lease can end under a living job.
     fn job_file(&self, holder: HolderId) -> Result<Option<OwnedFd>, Fault>;
 
+    /// Carries one plain command about the key of this name, for locks that programs without Tenure take: see
+    /// `tenure::compat`. What lies there and is no text (another type, bytes that are not UTF-8) answers
+    /// [`tenure_forms::Reply::No`]: it is somebody's, and stays as it is.
+    ///
+    /// Unlike a [`Request`], a command must not be repeated after [`FaultKind::Unknown`] without thought.
+    fn plain<'a>(
+        &'a self,
+        _name: &'a Name,
+        _command: &'a tenure_forms::Command,
+        _limit: Duration,
+    ) -> BoxFuture<'a, Result<tenure_forms::Reply, Fault>> {
+        Box::pin(async {
+            Err(Fault::refused("this store speaks Tenure's own protocol only")
+                .hint("locks of other programs are on Redis: name it by a redis:// URL"))
+        })
+    }
+
     /// The clock of leases. Another one only where time itself is simulated, like the two below.
     fn now(&self) -> Moment {
         boottime()

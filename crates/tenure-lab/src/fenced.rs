@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::LabError;
 use crate::replay::key;
+use crate::report::tell;
 use crate::resource::{Resource, Written};
 use crate::servers::{Server, connect};
 
@@ -34,47 +35,41 @@ impl Process {
 }
 
 pub(crate) fn replay(urls: &[String]) -> Result<u8, LabError> {
-    let mut server = Server::start(urls, 1)?.remove(0);
     let name = key()?;
     let resource = Resource::beside(&name);
-    let played = play(&server, &name, &resource);
-    for key in resource.keys() {
-        let _ = server.ask(&["DEL", key]);
-    }
-    played
+    let server = Server::start(urls, 1, &resource.keys())?.remove(0);
+    play(&server, &name, &resource)
 }
 
 fn play(server: &Server, name: &str, resource: &Resource) -> Result<u8, LabError> {
-    println!("tenure on {}\n", server.shown());
+    tell!("tenure on {}\n", server.shown());
     let mut connection = connect(server.url())?;
     let (a, b) = (Process::start(server.url())?, Process::start(server.url())?);
     let mut write = |who: &str, guard: &Guard| {
-        let written = resource.write(&mut connection, guard.fence(), Some(guard.fence()))?;
-        let answer = match written {
-            Written::Ok => "accepted",
-            Written::Stale => "ACCEPTED, although a later holder has written",
-            Written::Refused => "REFUSED: a larger token has been seen",
-        };
-        println!("{who} writes with token {}: {answer}", guard.fence());
+        let number = resource.number(&mut connection)?;
+        let written = resource.write(&mut connection, number, Some(guard.fence()))?;
+        let answer =
+            if written == Written::Refused { "REFUSED: a larger token has been seen" } else { "accepted" };
+        tell!("{who} writes with token {}: {answer}", guard.fence());
         Ok::<_, LabError>(written)
     };
 
     let first = a.acquire(name)?;
-    println!("A has the lock, token {}, lease {:?}", first.fence(), TTL);
+    tell!("A has the lock, token {}, lease {:?}", first.fence(), TTL);
     write("A", &first)?;
-    println!("A is stopped for longer than its lease (nothing in it runs, no renewal either)");
+    tell!("A is stopped for longer than its lease (nothing in it runs, no renewal either)");
     sleep(2 * TTL + Duration::from_millis(200));
     let second = b.acquire(name)?;
-    println!("B has the lock, token {}", second.fence());
+    tell!("B has the lock, token {}", second.fence());
     let fresh = write("B", &second)?;
-    println!("A goes on. It could know: holds() is {}. It does not look, and writes:", first.holds());
+    tell!("A goes on. It could know: holds() is {}. It does not look, and writes:", first.holds());
     let stale = write("A", &first)?;
     let overlapped = first.holds() && second.holds();
     let _ = b.runtime.block_on(second.release());
     let _ = a.runtime.block_on(first.release());
 
     let kept = fresh == Written::Ok && stale == Written::Refused && !overlapped;
-    println!(
+    tell!(
         "\n{}",
         if kept {
             "The stale write was refused, and never did two guards hold."

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
-use tenure_core::{HolderId, Moment, Name, ProcessId, Reply, Request, lease};
+use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
+use tenure_core::{HolderId, Moment, Name, ProcessId, RESERVED_PREFIX, Reply, Request, lease};
 use tenure_engine::{Answer, BoxFuture, Card, Ear, Engine, Fault, FaultKind, Look, boottime, random_process};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Notify, oneshot};
@@ -19,6 +19,7 @@ use tokio::task::{JoinHandle, unconstrained};
 use tokio::time::{Instant, timeout_at};
 
 use crate::classify::classify;
+use crate::keys::Keys;
 use crate::link::{Link, Plan, words};
 use crate::post::Post;
 use crate::together::{Fellow, Together};
@@ -83,9 +84,22 @@ impl RedisEngine {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Arc<Self>, Fault> {
+        Self::connect_as(url, false).await
+    }
+
+    /// Connects as [`RedisEngine::connect`] does, for plain commands only ([`Engine::plain`]): no channel is subscribed
+    /// to and no script is loaded.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect_plain(url: &str) -> Result<Arc<Self>, Fault> {
+        Self::connect_as(url, true).await
+    }
+
+    async fn connect_as(url: &str, plain: bool) -> Result<Arc<Self>, Fault> {
         let target = Target::parse(url)?;
         let post = Arc::new(Post::new(&target.prefix));
-        let plan = Arc::new(Plan::new(target, random_process())?);
+        let plan = Arc::new(Plan::new(target, random_process(), plain)?);
         let engine = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             runtime: Handle::current(),
@@ -234,12 +248,7 @@ impl RedisEngine {
             if error.code() == "NOSCRIPT" {
                 return Err(Trouble::Forgotten);
             }
-            let fault = classify(&words(error));
-            if error.code() == "READONLY" {
-                // The server was demoted. The address may lead to its successor by now.
-                link.close();
-            }
-            return Err(Trouble::Fault(fault));
+            return Err(Trouble::Fault(refused(link, error)));
         }
         match wire::decode(request, value, !link.hears) {
             Ok(Decoded { reply, now }) => {
@@ -253,7 +262,7 @@ impl RedisEngine {
         }
     }
 
-    fn undecodable(&self, name: &Name, undecodable: Undecodable, link: &Link) -> Fault {
+    pub(crate) fn undecodable(&self, name: &Name, undecodable: Undecodable, link: &Link) -> Fault {
         match undecodable {
             Undecodable::Format(format) => Fault::refused(format!(
                 "the lock {name:?} was written by another format ({format}); this version of Tenure knows format 1"
@@ -462,10 +471,51 @@ impl RedisEngine {
         answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 
+    /// Carries one plain command about a lock's key.
+    async fn plain(
+        &self,
+        name: &Name,
+        command: &tenure_forms::Command,
+        limit: Duration,
+    ) -> Result<tenure_forms::Reply, Fault> {
+        let mut words = Cmd::new();
+        words.arg(command.words(&self.key(name)?));
+        let deadline = Instant::now() + limit;
+        let words = &words;
+        let (link, value) = self.exchange(deadline, |link| async move { link.one(words).await }).await?;
+        match &value {
+            Value::ServerError(error) if error.code() != "WRONGTYPE" => Err(refused(&link, error)),
+            value => wire::decode_plain(command, value)
+                .ok_or_else(|| self.undecodable(name, Undecodable::Nonsense, &link)),
+        }
+    }
+
+    /// Carries plain commands together; one answer each. Without any nothing is sent.
+    pub(crate) async fn send(
+        &self,
+        commands: &Pipeline,
+        limit: Duration,
+    ) -> Result<(Arc<Link>, Vec<Value>), Fault> {
+        let deadline = Instant::now() + limit;
+        self.exchange(deadline, |link| async move {
+            if commands.is_empty() { Ok(Vec::new()) } else { link.many(commands).await }
+        })
+        .await
+    }
+
+    /// A key that no lock can have.
+    pub(crate) fn own_key(&self, name: &str) -> String {
+        format!("{}{RESERVED_PREFIX}{name}", self.plan.target.prefix)
+    }
+
+    /// The key of a lock.
+    pub(crate) fn key(&self, name: &Name) -> Result<String, Fault> {
+        Ok(Keys::of(&self.plan.target.prefix, name)?.lock)
+    }
+
     /// Carries a plain read.
     async fn read_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Fault> {
-        let deadline = Instant::now() + READ_LIMIT;
-        let (_, values) = self.exchange(deadline, |link| async move { link.many(commands).await }).await?;
+        let (_, values) = self.send(commands, READ_LIMIT).await?;
         for value in &values {
             if let Value::ServerError(error) = value {
                 return Err(classify(&words(error)));
@@ -475,6 +525,9 @@ impl RedisEngine {
     }
 
     async fn look(&self, name: &Name) -> Result<Look, Fault> {
+        if self.plan.plain {
+            return self.look_plainly(name).await;
+        }
         let deadline = Instant::now() + READ_LIMIT;
         for by in [By::Hash, By::Text] {
             let command = wire::encode_look(&self.plan.target.prefix, name, by)?;
@@ -490,6 +543,19 @@ impl RedisEngine {
             }
         }
         Err(classify("NOSCRIPT"))
+    }
+
+    async fn look_plainly(&self, name: &Name) -> Result<Look, Fault> {
+        let (link, values) = self.send(&wire::encode_plain_look(&self.key(name)?), READ_LIMIT).await?;
+        for value in &values {
+            match value {
+                Value::ServerError(error) if error.code() != "WRONGTYPE" => {
+                    return Err(refused(&link, error));
+                }
+                _ => {}
+            }
+        }
+        wire::decode_plain_look(&values).map_err(|undecodable| self.undecodable(name, undecodable, &link))
     }
 
     /// Cards of other prefixes name other locks: each prefix has an index of its own.
@@ -590,13 +656,22 @@ impl From<Trouble> for Fault {
     }
 }
 
+/// What an error reply means; a connection that is of no use any more is given up.
+pub(crate) fn refused(link: &Link, error: &ServerError) -> Fault {
+    if error.code() == "READONLY" {
+        // The server was demoted. The address may lead to its successor by now.
+        link.close();
+    }
+    classify(&words(error))
+}
+
 /// The engine, not the caller, said how late this ask may run.
 fn stamped_here(request: &Request) -> bool {
     matches!(request, Request::Ask { not_after: None, .. })
 }
 
 /// The same fault for every request of a batch.
-fn copy(fault: &Fault) -> Fault {
+pub(crate) fn copy(fault: &Fault) -> Fault {
     Fault { kind: fault.kind, what: fault.what.clone(), hint: fault.hint, source: None }
 }
 
@@ -692,6 +767,15 @@ impl Engine for RedisEngine {
 
     fn job_file(&self, _holder: HolderId) -> Result<Option<OwnedFd>, Fault> {
         Ok(None)
+    }
+
+    fn plain<'a>(
+        &'a self,
+        name: &'a Name,
+        command: &'a tenure_forms::Command,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<tenure_forms::Reply, Fault>> {
+        Box::pin(self.plain(name, command, limit))
     }
 }
 

@@ -8,8 +8,11 @@
 //!
 //! What lies in the store and what travels is described in `docs/protocol.md`; the scripts are in `scripts/`. They
 //! agree with [`tenure_core::Ledger`] request by request, which a differential test holds.
+//!
+//! [`ClassicEngine`] takes locks as programs without Tenure do, by plain commands over the same connection.
 #![forbid(unsafe_code)]
 
+mod classic;
 mod classify;
 mod engine;
 #[cfg(test)]
@@ -21,4 +24,5 @@ mod together;
 mod url;
 mod wire;
 
+pub use classic::ClassicEngine;
 pub use engine::RedisEngine;

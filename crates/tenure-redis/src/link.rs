@@ -46,16 +46,18 @@ pub(crate) struct Plan {
     pub(crate) process: ProcessId,
     /// The process number of who connected. Only a test changes it.
     pub(crate) pid: AtomicU32,
+    /// Nothing but plain commands is sent: no channel and no script is needed.
+    pub(crate) plain: bool,
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl Plan {
-    pub(crate) fn new(target: Target, process: ProcessId) -> Result<Self, Fault> {
+    pub(crate) fn new(target: Target, process: ProcessId, plain: bool) -> Result<Self, Fault> {
         let tls = match &target.address {
             Address::Tcp { tls: Some(tls), .. } => Some(tls_config(tls)?),
             _ => None,
         };
-        Ok(Self { target, process, pid: AtomicU32::new(std::process::id()), tls })
+        Ok(Self { target, process, pid: AtomicU32::new(std::process::id()), plain, tls })
     }
 
     /// Is this process a copy, made by fork without exec, of the one that connected? It shares the socket, and what
@@ -115,8 +117,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes a connection, logs in, loads the scripts and subscribes to the channel of this process: when this
-    /// returns, a message that answers any later ask will be heard. `gone` is notified when the connection ends.
+    /// Makes a connection, logs in, loads the scripts and subscribes to the channel of this process unless the plan is a
+    /// plain one: when this returns, a message that answers any later ask will be heard. `gone` is notified when the connection ends.
     pub(crate) async fn dial(plan: &Arc<Plan>, post: &Arc<Post>, gone: &Arc<Notify>) -> Result<Self, Fault> {
         let target = &plan.target;
         match tokio::time::timeout(DIAL_LIMIT, Self::dial_unbounded(plan, post, gone)).await {
@@ -187,27 +189,17 @@ impl Link {
 
     async fn set_up(&mut self, plan: &Plan) -> Result<(), Fault> {
         let target = &plan.target;
-        // A user without the right to a channel still gets locks; it has to look instead of being told.
-        self.hears = match self.conn.subscribe(plan.channel()).await {
-            Ok(()) => true,
-            Err(error) if error.code() == Some("NOPERM") => {
-                tracing::warn!(
-                    server = %target,
-                    "the user may not subscribe to {}; waiting locks are polled",
-                    plan.channel()
-                );
-                false
-            }
-            Err(error) => return Err(refusal(target, &error)),
-        };
         let mut setup = Pipeline::new();
         setup.cmd("ROLE").cmd("TIME");
-        for script in SCRIPTS.all() {
-            setup.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        if !plan.plain {
+            self.hears = self.subscribe(plan).await?;
+            for script in SCRIPTS.all() {
+                setup.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+            }
         }
         let answers = self
             .conn
-            .send_packed_commands(&setup, 0, 2 + SCRIPTS.all().len())
+            .send_packed_commands(&setup, 0, setup.len())
             .await
             .map_err(|error| refusal(target, &error))?;
         let heard = boottime();
@@ -237,6 +229,23 @@ impl Link {
             self.clocks = Some((Moment(seconds * 1000 + micros / 1000), heard));
         }
         Ok(())
+    }
+
+    /// Subscribes to the channel of this process. False: the user has no right to it. It still gets locks; it has to
+    /// look instead of being told.
+    async fn subscribe(&mut self, plan: &Plan) -> Result<bool, Fault> {
+        match self.conn.subscribe(plan.channel()).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == Some("NOPERM") => {
+                tracing::warn!(
+                    server = %plan.target,
+                    "the user may not subscribe to {}; waiting locks are polled",
+                    plan.channel()
+                );
+                Ok(false)
+            }
+            Err(error) => Err(refusal(&plan.target, &error)),
+        }
     }
 
     pub(crate) fn is_alive(&self) -> bool {

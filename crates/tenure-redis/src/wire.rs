@@ -2,12 +2,13 @@
 
 use std::sync::LazyLock;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use tenure_core::{
     Attempt, BY_BYTES_MAX, FAR_FUTURE, HolderId, Message, Moment, Name, Owner, Reply, Request, Snapshot,
     Standing, Token, Waiter, lease,
 };
 use tenure_engine::{Fault, Letter, Look};
+use tenure_forms::Command;
 
 use crate::keys::Keys;
 
@@ -180,7 +181,7 @@ pub(crate) fn encode_look(prefix: &str, name: &Name, by: By) -> Result<Cmd, Faul
     Ok(cmd)
 }
 
-fn check_ask(ttl_ms: u64, guard_ms: u64, place_ms: u64) -> Result<(), Fault> {
+pub(crate) fn check_ask(ttl_ms: u64, guard_ms: u64, place_ms: u64) -> Result<(), Fault> {
     check_ms("lease", ttl_ms, 1)?;
     check_ms("guard", guard_ms, 0)?;
     check_ms("place", place_ms, 0)
@@ -382,6 +383,57 @@ pub(crate) fn decode_look(value: &Value, deaf: bool) -> Result<Look, Undecodable
     answer().ok_or(Undecodable::Nonsense)?
 }
 
+/// Reads what the server answered to a plain command. What is no text (another type, bytes that are not UTF-8) is
+/// somebody's all the same: not done. `None`: no server answers so.
+pub(crate) fn decode_plain(command: &Command, value: &Value) -> Option<tenure_forms::Reply> {
+    use tenure_forms::Reply::{No, Value as Text, Yes};
+    let reads = matches!(command, Command::Get | Command::GetSet { .. });
+    Some(match value {
+        Value::Nil if reads => Text(None),
+        Value::BulkString(text) if reads => {
+            std::str::from_utf8(text).map_or(No, |text| Text(Some(text.to_owned())))
+        }
+        Value::Okay | Value::Int(_) if reads => return None,
+        value if done(value)? => Yes,
+        _ => No,
+    })
+}
+
+/// Did the server do what a plain command asks for? A key of another type is somebody's: no. `None`: no server answers
+/// so.
+pub(crate) fn done(value: &Value) -> Option<bool> {
+    match value {
+        Value::Okay | Value::Int(1) => Some(true),
+        Value::Nil | Value::Int(0) => Some(false),
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Some(false),
+        _ => None,
+    }
+}
+
+/// What [`decode_plain_look`] reads.
+pub(crate) fn encode_plain_look(key: &str) -> Pipeline {
+    let mut look = Pipeline::new();
+    look.cmd("TYPE").arg(key).cmd("PTTL").arg(key);
+    look.cmd("GETRANGE").arg(key).arg(0).arg(FOREIGN_READ_BYTES - 1);
+    look
+}
+
+/// Reads what plain commands tell of a lock: as the inspect script would, but without a queue. A classic hold of Tenure
+/// shows its holder.
+pub(crate) fn decode_plain_look(values: &[Value]) -> Result<Look, Undecodable> {
+    let [kind, free_in_ms, value] = values else { return Err(Undecodable::Nonsense) };
+    let value = Value::BulkString(bytes(value).unwrap_or_default().to_vec());
+    let holder = text(&value).and_then(|text| text.parse::<Owner>().ok()).map(|owner| owner.holder);
+    let (none, nobody) = (Value::Int(0), Value::Array(Vec::new()));
+    let as_script = vec![none.clone(), kind.clone(), free_in_ms.clone(), value, none, nobody.clone(), nobody];
+    let mut look = decode_look(&Value::Array(as_script), true)?;
+    if let (Some(holder), Some(standing)) = (holder, &mut look.snapshot.standing) {
+        standing.holder = Some(holder);
+        look.foreign = None;
+    }
+    Ok(look)
+}
+
 /// `hash`, or `string of 24 bytes`. Never the value: to the client that wrote it, it is what releases the lock.
 fn describe(kind: &str, value: &[u8]) -> String {
     match (kind, value.len()) {
@@ -486,6 +538,27 @@ mod tests {
 
     /// A script is part of the protocol. Whoever changes one on purpose puts the new hash here, and thinks of clients
     /// of another version that use the same store.
+    #[test]
+    fn what_is_no_text_under_a_plain_key_is_not_done() {
+        use tenure_forms::Reply::{No, Value as Text, Yes};
+        let take = Command::SetNx { value: "1".to_owned(), ttl: None };
+        let wrong: Value = redis::parse_redis_value(b"-WRONGTYPE Operation against a key\r\n").unwrap();
+        let text = |text: &[u8]| Value::BulkString(text.to_vec());
+        for (command, value, reply) in [
+            (&take, Value::Okay, Some(Yes)),
+            (&take, Value::Int(0), Some(No)),
+            (&Command::Del, Value::Int(1), Some(Yes)),
+            (&Command::Get, Value::Nil, Some(Text(None))),
+            (&Command::Get, text(b"17"), Some(Text(Some("17".to_owned())))),
+            (&Command::Get, text(b"\xff"), Some(No)),
+            (&Command::Get, wrong, Some(No)),
+            (&Command::Get, Value::Int(1), None),
+            (&Command::Del, text(b"17"), None),
+        ] {
+            assert_eq!(decode_plain(command, &value), reply, "{command:?} {value:?}");
+        }
+    }
+
     #[test]
     fn the_scripts_are_these() {
         let known = [

@@ -223,7 +223,7 @@ async fn open(url: &str) -> Result<Arc<dyn Engine>, ConnectError> {
 }
 
 /// The URL as it may be shown.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     // Options may hold secrets as well.
     let url = url.split('?').next().unwrap_or_default();
     match url.rsplit_once('@') {

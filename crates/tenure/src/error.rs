@@ -26,6 +26,14 @@ pub enum ConnectError {
         /// The feature of the `tenure` crate that brings it.
         feature: &'static str,
     },
+    /// Locks of other programs are on Redis.
+    #[error("{protocol} locks are on Redis, and {scheme}: has none; name the server by a redis:// URL")]
+    NotOnRedis {
+        /// The scheme of the URL.
+        scheme: String,
+        /// What was to be spoken.
+        protocol: &'static str,
+    },
     /// There is no tokio runtime here.
     #[error("there is no tokio runtime here; call this from within one (for example under #[tokio::main])")]
     NoRuntime,
@@ -47,6 +55,9 @@ pub enum BadInput {
     /// The length of the lease.
     #[error("a ttl of {0:?} is outside 100 ms to 24 h")]
     Ttl(Duration),
+    /// The length of a lock that counts in seconds.
+    #[error("a ttl of {0:?} is no whole number of seconds from 1 s to 24 h, in which this protocol counts")]
+    TtlSeconds(Duration),
     /// How long to wait.
     #[error(
         "a wait of {0:?} is longer than 365 days; without a limit it is wait_forever(), or a Retry without within()"
@@ -209,6 +220,17 @@ pub enum ReleaseError {
     )]
     Unknown {
         /// How long it can take.
+        free_in: Duration,
+    },
+    /// No answer, and nothing is repeated: by then the lock could be somebody else's. Only with a stamp
+    /// (`tenure::compat`).
+    #[error(
+        "no answer to the release ({why}); it is not repeated, since that could delete the lock of whoever is next. The lock is free in {free_in:?} at the latest"
+    )]
+    Unanswered {
+        /// Why there is no answer.
+        why: String,
+        /// How long the lock can last.
         free_in: Duration,
     },
     /// This process is a forked copy.

@@ -39,7 +39,7 @@ impl Lease {
     }
 
     /// The fencing token: larger than that of every earlier holder of this lock. Pass it to whatever the lock
-    /// protects, and have it refuse smaller ones than it has seen.
+    /// protects, and have it refuse smaller ones than it has seen: [`crate::fence`].
     pub fn fence(&self) -> u64 {
         self.token.0
     }
@@ -248,7 +248,11 @@ impl Guard {
 
 /// Why the lock was lost under work that ran to its end, if it was. `held` and `lost` are as of that end: who was asked
 /// to stop, and stopped while it held, has lost nothing, whether or not its release was answered.
-fn loss_of_work(held: bool, lost: Option<Lost>, released: &Result<Released, ReleaseError>) -> Option<Lost> {
+pub(crate) fn loss_of_work(
+    held: bool,
+    lost: Option<Lost>,
+    released: &Result<Released, ReleaseError>,
+) -> Option<Lost> {
     match released {
         Err(ReleaseError::Forked(_)) => lost,
         _ if !held => Some(lost.unwrap_or(Lost::Expired)),

@@ -52,6 +52,27 @@ impl Holder {
         self.id.is_none() && self.foreign.is_none()
     }
 
+    /// A client that does not speak Tenure.
+    #[cfg(feature = "redis")]
+    pub(crate) fn foreign(name: &Name, kind: String, ends_in_ms: Option<u64>) -> Self {
+        Self {
+            name: name.to_string(),
+            id: None,
+            foreign: Some(kind),
+            who: None,
+            pid: None,
+            cmd: None,
+            label: None,
+            since_unix_ms: None,
+            lease_ends_in_ms: ends_in_ms,
+            free_in_ms: ends_in_ms,
+            kept_by_job: false,
+            orphaned: false,
+            waiting: 0,
+            mate_is_acquiring: false,
+        }
+    }
+
     /// When the lock is free at the latest if its holder does not renew; zero if it is free by now. The holder may
     /// release it earlier, renew it, or others may come first. `None`: it has no end that is known.
     pub fn try_again_in(&self) -> Option<Duration> {

@@ -15,7 +15,7 @@ use crate::view::{LeaseWatch, Stage};
 use crate::work::OnLoss;
 
 /// The lease of a lock without a setting of its own.
-const TTL_DEFAULT: Duration = Duration::from_secs(30);
+pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(30);
 
 /// How long `acquire` waits without a setting of its own.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
