@@ -7,7 +7,7 @@ use tenure_conformance::server::RedisServer;
 #[test]
 fn a_panic_that_ends_the_program_frees_the_lock_first() {
     let server = RedisServer::start();
-    for way in ["async", "blocking"] {
+    for way in ["async", "blocking", "compat"] {
         let program = env!("CARGO_BIN_EXE_panics");
         let ended = Command::new(program).args([&server.url(), way]).output().expect("it starts");
         let told = String::from_utf8_lossy(&ended.stderr);
