@@ -202,7 +202,7 @@ impl<J> Queue<J> {
             .run_at_timestamp(due(SystemTime::now(), not_before))
             .build();
         push_tasks(&mut self.redis.clone(), &self.config, &[task]).await?;
-        Ok(JobId(name))
+        Ok(JobId::new(name))
     }
 
     /// How many jobs wait.
@@ -241,7 +241,7 @@ impl<J> Queue<J> {
         let mut next = || known.next().unwrap_or_default();
         Ok(ids
             .into_iter()
-            .map(|id| DeadJob { id: JobId(id), entry: next(), error: error_in(&next()) })
+            .map(|id| DeadJob { id: JobId::new(id), entry: next(), error: error_in(&next()) })
             .collect())
     }
 
@@ -251,8 +251,8 @@ impl<J> Queue<J> {
     /// The server is out of reach or refuses.
     pub async fn forget(&self, dead: &JobId) -> Result<(), StoreError> {
         let mut all = redis::pipe();
-        all.atomic().srem(self.config.dead_jobs_set(), &dead.0).ignore();
-        all.hdel(self.config.job_data_hash(), &dead.0).ignore().del(self.meta(&dead.0)).ignore();
+        all.atomic().srem(self.config.dead_jobs_set(), dead.as_str()).ignore();
+        all.hdel(self.config.job_data_hash(), dead.as_str()).ignore().del(self.meta(dead.as_str())).ignore();
         Ok(all.query_async(&mut self.redis.clone()).await?)
     }
 

@@ -188,7 +188,7 @@ impl Orders<'_> {
         match released {
             Ok(released) => {
                 // A lock that is renewed would have been told of its loss. A stamp is judged by everybody's clock.
-                if !is_renewed && !released.confirmed {
+                if !is_renewed && !released.is_confirmed() {
                     self.voice.say(&format!(
                         "'{name}': the command ended, but the key does not hold its stamp any more, and was left \
                          as it is. Somebody tried to take the lock over, or did, by a clock that is fast: then both worked \
