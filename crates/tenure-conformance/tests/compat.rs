@@ -382,18 +382,24 @@ async fn a_user_without_scripts_is_refused_with_the_reason() {
     // The stamps need no scripts.
     client(&url, GETSET).await.lock("x").ttl(SECOND).acquire_now().await.unwrap().release().await.unwrap();
 
-    // Who may use these keys alone may not use the key of the probe, and gets locks.
-    let url =
-        user("few", &["resetkeys", "~lock:*", "resetchannels", "-@all", "+set", "+get", "+del", "+eval"]);
-    client(&url, Protocol::Classic)
-        .await
-        .lock("lock:x")
-        .acquire_now()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    // Who may take a lock by scripts but neither renew nor release it does not get one.
+    for lacking in ["del", "pexpire", "get"] {
+        let rights = ["del", "pexpire", "get"].into_iter().filter(|right| *right != lacking);
+        let rights: Vec<String> = rights.map(|right| format!("+{right}")).collect();
+        let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+        let url = user(lacking, &[&["~*", "resetchannels", "-@all", "+set", "+eval"], &rights[..]].concat());
+        let error = Client::connect(&url, Protocol::Classic).await.unwrap_err().to_string();
+        assert!(error.contains("script") && error.contains("+pexpire"), "{lacking}: {error}");
+    }
+
+    // Who may use some keys alone names them by the prefix: the key of the probe is one of them then.
+    let rights = ["~lock:*", "resetchannels", "-@all", "+set", "+get", "+del", "+pexpire", "+eval"];
+    let url = user("few", &[&["resetkeys"], &rights[..]].concat());
+    let error = Client::connect(&url, Protocol::Classic).await.unwrap_err().to_string();
+    assert!(error.contains("NOPERM") && error.contains("?prefix="), "{error}");
+    let few = client(&format!("{url}?prefix=lock:"), Protocol::Classic).await;
+    few.lock("x").ttl(SECOND).acquire_now().await.unwrap().release().await.unwrap();
+    assert_eq!(server.command(&["DBSIZE"]), ":0\r\n");
 }
 
 #[tokio::test]

@@ -18,6 +18,11 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 const PROLONG: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 
+/// Uses every right that the scripts of a lock need. Theirs ask for the later ones only if the key holds the token, so that
+/// on a key that does not exist they would tell nothing.
+const EVERY_RIGHT: &str =
+    "redis.call('get', KEYS[1]) redis.call('pexpire', KEYS[1], 1) return redis.call('del', KEYS[1])";
+
 /// Locks as most programs take them on Redis: the key holds the token of its owner and ends by itself.
 ///
 /// It answers the requests of a claim with the commands that such programs use, so leases are counted, renewed and
@@ -61,6 +66,14 @@ impl Compare {
         match self {
             Self::Eval => words(&["EVAL", PROLONG, "1", key, token, ms]),
             Self::Delex | Self::Delifeq => words(&["SET", key, token, "IFEQ", token, "PX", ms]),
+        }
+    }
+
+    /// What fails on a key that does not exist unless this user can release and renew by these commands.
+    fn probe(self, key: &str, token: &str) -> Vec<Cmd> {
+        match self {
+            Self::Eval => vec![words(&["EVAL", EVERY_RIGHT, "1", key])],
+            Self::Delex | Self::Delifeq => vec![self.delete(key, token), self.prolong(key, token, 1000)],
         }
     }
 
@@ -173,7 +186,9 @@ async fn find(redis: &RedisEngine) -> Result<Compare, Fault> {
     let mut why = None;
     for compare in Compare::ALL {
         let mut probe = Pipeline::new();
-        probe.add_command(compare.delete(&key, &token)).add_command(compare.prolong(&key, &token, 1000));
+        for command in compare.probe(&key, &token) {
+            probe.add_command(command);
+        }
         let (_, answers) = redis.send(&probe, PROBE_LIMIT).await?;
         match answers.iter().find_map(objection) {
             None => return Ok(compare),
@@ -186,16 +201,16 @@ async fn find(redis: &RedisEngine) -> Result<Compare, Fault> {
         redis.scope(),
         why.unwrap_or_default()
     ))
-    .hint("allow EVAL to the user (ACL SETUSER name +eval +get +del +pexpire), or use Redis 8.4 or Valkey 9"))
+    .hint(
+        "allow EVAL to the user (ACL SETUSER name +eval +get +del +pexpire), also on the key of this probe: by ~tenure:probe:*, \
+         or by ?prefix= in the URL with the prefix that it may use; or use Redis 8.4 or Valkey 9",
+    ))
 }
 
-/// Why the server does not carry a command of the probe out. That the user may not use the probe's key says that it
-/// may use the command: rights to commands are looked at first.
+/// Why the server does not carry a command of the probe out.
 fn objection(answer: &Value) -> Option<Fault> {
     let Value::ServerError(error) = answer else { return None };
-    let text = text_of(error);
-    let about_the_key = error.code() == "NOPERM" && text.contains(" key");
-    (!about_the_key).then(|| classify(&text))
+    Some(classify(&text_of(error)))
 }
 
 impl Engine for ClassicEngine {
