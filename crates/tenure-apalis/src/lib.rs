@@ -61,12 +61,17 @@
 //!
 //! This crate sets it up so that none of these does harm; whoever works on the same queue by other means should know.
 //!
-//! - Times are whole seconds, by the clocks of the processes that push and work.
+//! - Times are whole seconds, by the clocks of the processes that push and work. A worker whose clock is behind those of the
+//!   others by three times [`Queue::heartbeat`] looks dead to them, and its jobs are done again: keep clocks closer than that.
 //! - All jobs that are due are moved with one `unpack` in Lua: with 8,000 of them the queue stands still. So a
 //!   [`Queue`] takes no more than [`Queue::capacity`] jobs.
 //! - A job that cannot be decoded ends the worker, and the next one, and so on. So apalis sees any JSON here, and it is this
 //!   crate that decodes.
 //! - `max_attempts` is not looked at, 25 is built in; a retry that the job asks for counts as an attempt.
+//! - A worker that fetches the id of a job that is gone ends, and so does the next one. So ids without a job are dropped when a
+//!   worker begins, and [`Queue::forget`] only forgets what is dead.
+//! - A command that gets no answer ends the worker, and the jobs that it was doing are tried again later, which counts as an
+//!   attempt. So the server has two seconds for an answer.
 //! - What is known of a done job stays for ever, and `vacuum` would delete jobs that wait to be tried again. So
 //!   [`Queue::work`] sweeps up itself.
 //! - While fetched jobs wait for a free place in a worker it sends no heartbeat. So one is fetched at a time.

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use apalis::prelude::{Task, TaskBuilder, TaskId};
 use apalis_redis::queries::push_tasks;
 use apalis_redis::{Config, ConnectionManager};
-use redis::RedisError;
+use redis::aio::ConnectionManagerConfig;
+use redis::{RedisError, Script};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure::{Deferrer, JobId};
@@ -21,6 +22,10 @@ const CAPACITY_MAX: usize = 7_000;
 
 /// How many heartbeats a worker may miss. apalis counts whole seconds, so that two could be a late one.
 const MISSED_HEARTBEATS: usize = 3;
+
+/// How long the server may take to answer. What it did not answer ends a worker, which begins anew without the jobs that it
+/// was doing; so this is long. It is less than the shortest time after which a worker counts as dead, three seconds.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Jobs that each need a lock, in a queue on Redis. Clones are the same queue.
 ///
@@ -90,8 +95,11 @@ pub enum ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// The queue has as many jobs as it may have. Nothing was pushed.
-    #[error("the queue has {capacity} jobs and takes no more; push it again later, or start more workers")]
+    /// The queue has as many jobs as it may have, dead ones included. Nothing was pushed.
+    #[error(
+        "the queue has {capacity} jobs, dead ones included, and takes no more; push it again later, start more workers, or \
+         forget those that are dead"
+    )]
     Full {
         /// How many it may have.
         capacity: usize,
@@ -129,8 +137,10 @@ impl<J> Queue<J> {
         if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
             return Err(ConnectError::BadName(name.to_owned()));
         }
+        let client = redis::Client::open(url)?;
         // The connection that is kept would try for long before it says that nobody answers.
-        redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        client.get_multiplexed_async_connection().await?;
+        let patient = ConnectionManagerConfig::new().set_response_timeout(Some(RESPONSE_LIMIT));
         let config = Config::default()
             .queue(name)
             // A worker sends no heartbeat while fetched jobs wait.
@@ -140,7 +150,7 @@ impl<J> Queue<J> {
             .lock_tasks(false)
             .emit_events(false);
         let queue = Self {
-            redis: apalis_redis::connect(url).await?,
+            redis: client.get_connection_manager_with_config(patient).await?,
             config,
             attempts: 5,
             concurrency: 4,
@@ -181,7 +191,8 @@ impl<J> Queue<J> {
         self
     }
 
-    /// The queue takes no more jobs than this, 7,000 otherwise, which is the most.
+    /// The queue takes no more jobs than this, 7,000 otherwise, which is the most. Dead jobs count, and those that are
+    /// being done. Who pushes looks first, so that many who push at the same moment may go over it by one each.
     #[must_use]
     pub fn capacity(mut self, jobs: usize) -> Self {
         self.capacity = jobs.min(CAPACITY_MAX);
@@ -210,14 +221,17 @@ impl<J> Queue<J> {
     /// # Errors
     /// The server is out of reach or refuses.
     pub async fn waiting(&self) -> Result<usize, StoreError> {
-        Ok(self.count().await?)
-    }
-
-    async fn count(&self) -> Result<usize, RedisError> {
         let mut both = redis::pipe();
         both.zcard(self.config.scheduled_jobs_set()).llen(self.config.active_jobs_list());
         let (scheduled, due): (usize, usize) = both.query_async(&mut self.redis.clone()).await?;
         Ok(scheduled + due)
+    }
+
+    /// How many jobs there are, whatever their state.
+    async fn kept(&self) -> Result<usize, RedisError> {
+        let mut kept = redis::cmd("HLEN");
+        kept.arg(self.config.job_data_hash());
+        kept.query_async(&mut self.redis.clone()).await
     }
 
     /// Jobs that were given up, at most so many of them, in no order.
@@ -245,22 +259,40 @@ impl<J> Queue<J> {
             .collect())
     }
 
-    /// Forgets a dead job. To have it done after all, push it again first.
+    /// Forgets a dead job, and says whether it was there and dead: any other is left as it is. To have it done after all,
+    /// push it again first.
     ///
     /// # Errors
     /// The server is out of reach or refuses.
-    pub async fn forget(&self, dead: &JobId) -> Result<(), StoreError> {
-        let mut all = redis::pipe();
-        all.atomic().srem(self.config.dead_jobs_set(), dead.as_str()).ignore();
-        all.hdel(self.config.job_data_hash(), dead.as_str()).ignore().del(self.meta(dead.as_str())).ignore();
-        Ok(all.query_async(&mut self.redis.clone()).await?)
+    ///
+    /// # Cancel safety
+    /// It is forgotten or not.
+    pub async fn forget(&self, dead: &JobId) -> Result<bool, StoreError> {
+        let script = Script::new(include_str!("../scripts/forget.lua"));
+        let mut forget = script.key(self.config.dead_jobs_set());
+        forget.key(self.config.job_data_hash()).key(self.meta(dead.as_str())).arg(dead.as_str());
+        Ok(forget.invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Notes that an entry is tried for this time, in case its worker does not live to tell.
-    pub(crate) async fn note(&self, entry: &Entry, attempt: usize) -> Result<(), RedisError> {
-        let mut note = redis::cmd("HSET");
-        note.arg(self.meta(&entry.task())).arg("attempts").arg(attempt);
-        note.query_async(&mut self.redis.clone()).await
+    /// Notes that an entry is tried for this time, in case its worker does not live to tell. False: it is not there any
+    /// more, because another worker has done it.
+    pub(crate) async fn note(&self, entry: &Entry, attempt: usize) -> Result<bool, RedisError> {
+        let script = Script::new(include_str!("../scripts/note.lua"));
+        let task = entry.task();
+        let mut note = script.key(self.config.job_data_hash());
+        note.key(self.meta(&task)).arg(task).arg(attempt);
+        note.invoke_async(&mut self.redis.clone()).await
+    }
+
+    /// Drops the ids of jobs that are not there any more, and says how many. Their data was deleted by hand, or the server
+    /// evicts keys.
+    pub(crate) async fn drop_lost(&self) -> Result<usize, RedisError> {
+        let script = Script::new(include_str!("../scripts/lost.lua"));
+        let config = &self.config;
+        let mut lost = script.key(config.active_jobs_list());
+        lost.key(config.scheduled_jobs_set()).key(config.workers_set()).key(config.job_data_hash());
+        lost.arg(format!("{}:", config.inflight_jobs_set()));
+        lost.invoke_async(&mut self.redis.clone()).await
     }
 
     fn meta(&self, task: &str) -> String {
@@ -291,7 +323,7 @@ impl<J: Serialize + Sync> Deferrer<J> for Queue<J> {
         if bytes > JOB_MAX {
             return Err(PushError::TooLarge { bytes });
         }
-        if self.count().await.map_err(apalis_redis::Error::from)? >= self.capacity {
+        if self.kept().await.map_err(apalis_redis::Error::from)? >= self.capacity {
             return Err(PushError::Full { capacity: self.capacity });
         }
         self.put(&entry, 0, not_before).await

@@ -69,6 +69,7 @@ where
     {
         let mut stop = pin!(stop);
         loop {
+            self.tidy().await;
             // A new name each time: under the old one apalis would take it for its own dead predecessor.
             let worker = WorkerContext::new(&Ulid::generate().to_string());
             let mut running = self.run(worker.clone(), lock.clone(), work.clone());
@@ -146,8 +147,11 @@ where
         let trying = async {
             let lock = lock(&entry.lock);
             lock.with(async |lease| {
-                self.note(&entry, attempt).await?;
-                work(lease, job).await.map_err(Into::into)
+                if self.note(&entry, attempt).await? {
+                    work(lease, job).await.map_err(Into::into)
+                } else {
+                    Ok(())
+                }
             })
             .await
         };
@@ -161,6 +165,15 @@ where
             }
             Fate::Failed(error) if attempt < self.attempts => Err(DeferredError::new(error).into()),
             Fate::Failed(error) | Fate::Hopeless(error) => Err(AbortError::new(error).into()),
+        }
+    }
+
+    /// Sees to it that nothing is fetched of which a worker ends.
+    async fn tidy(&self) {
+        match self.drop_lost().await {
+            Ok(0) => {}
+            Ok(lost) => tracing::warn!(lost, "jobs are gone from the server without being done"),
+            Err(error) => tracing::warn!(%error, "the queue could not be looked through"),
         }
     }
 

@@ -148,10 +148,107 @@ async fn a_job_that_fails_or_panics_is_tried_again_and_dead_in_the_end() {
 
     assert_eq!(queue.dead(1).await.unwrap().len(), 1, "no more than asked for");
     for dead in dead {
-        queue.forget(&dead.id).await.unwrap();
+        assert!(queue.forget(&dead.id).await.unwrap());
+        assert!(!queue.forget(&dead.id).await.unwrap(), "once");
     }
     assert_eq!(queue.dead(9).await.unwrap(), []);
     assert_eq!(known(&server), ":0");
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_dead_is_not_forgotten() {
+    let (server, locks, seen) = (RedisServer::start(), locks().await, Seen::default());
+    let queue = queue(&server).await;
+    let waits = queue.push("x", &7).await.unwrap();
+    queue.forget(&waits).await.unwrap();
+    assert_eq!(known(&server), ":1");
+    work_until(&queue, &locks, noting::<u32>(&seen), async || known(&server) == ":0").await;
+    assert_eq!(*seen.lock().unwrap(), ["x 7"]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_gone_from_the_server_holds_nobody_up() {
+    let (server, locks, seen) = (RedisServer::start(), locks().await, Seen::default());
+    let queue = queue(&server).await;
+    queue.push("x", &7).await.unwrap();
+    for (push, id) in
+        [(&["LPUSH", "jobs:active"][..], "due"), (&["ZADD", "jobs:scheduled", "1"], "to be due")]
+    {
+        server.command(&[push, &[id]].concat());
+    }
+    // Once more while the worker is at it.
+    let mut more = true;
+    work_until(&queue, &locks, noting::<u32>(&seen), async || {
+        if more && known(&server) == ":0" {
+            more = false;
+            queue.push("x", &8).await.unwrap();
+            server.command(&["LPUSH", "jobs:active", "due"]);
+        }
+        seen.lock().unwrap().len() == 2
+    })
+    .await;
+    assert_eq!(*seen.lock().unwrap(), ["x 7", "x 8"]);
+    assert_eq!(server.command(&["KEYS", "jobs:inflight:*"]), "*0\r\n", "nobody finds it later");
+}
+
+#[tokio::test]
+async fn a_job_that_another_worker_has_done_is_not_begun_again_and_leaves_nothing_behind() {
+    let (server, locks, seen) = (Arc::new(RedisServer::start()), locks().await, Seen::default());
+    let queue = queue(&server).await;
+    let meta = format!("jobs:meta:{}", queue.push("x", &7).await.unwrap());
+    let held = locks.lock("x").acquire().await.unwrap();
+    let (of_worker, note) = (locks.clone(), noting::<u32>(&seen));
+    let (worker, lock) = (queue.clone(), move |name: &str| of_worker.lock(name));
+    let working = tokio::spawn(async move { worker.work(lock, note, pending()).await });
+    let fetched = async {
+        while queue.waiting().await.unwrap() > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, fetched).await.expect("it waits for its lock");
+    let fetched = server.command(&["KEYS", "jobs:inflight:*"]);
+    server.command(&["DEL", "jobs:data", &meta, fetched.lines().last().unwrap()]);
+    held.release().await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(*seen.lock().unwrap(), [""; 0]);
+    assert_eq!(server.command(&["EXISTS", &meta]), ":0\r\n");
+    working.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_for_a_second_costs_no_job_an_attempt() {
+    let (server, locks) = (Arc::new(RedisServer::start()), locks().await);
+    let queue = queue(&server).await;
+    queue.push("x", &7_u32).await.unwrap();
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (begins, ends, hangs) = (begun.clone(), ended.clone(), server.clone());
+    let work = move |_, _: u32| {
+        begins.fetch_add(1, SeqCst);
+        let (ends, server) = (ends.clone(), hangs.clone());
+        async move {
+            server.stop();
+            sleep(Duration::from_secs(1)).await;
+            server.cont();
+            sleep(Duration::from_millis(200)).await;
+            ends.fetch_add(1, SeqCst);
+            Ok::<_, String>(())
+        }
+    };
+    work_until(&queue, &locks, work, async || ended.load(SeqCst) > 0 && known(&server) == ":0").await;
+    assert_eq!(begun.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn dead_jobs_count_for_the_capacity() {
+    let (server, locks) = (RedisServer::start(), locks().await);
+    let queue = queue(&server).await.attempts(1).capacity(1);
+    let dead = queue.push("x", &7_u32).await.unwrap();
+    let fails = |_, _: u32| std::future::ready(Err::<(), _>("no paper"));
+    work_until(&queue, &locks, fails, async || !queue.dead(1).await.unwrap().is_empty()).await;
+    let full = queue.push("x", &8).await.unwrap_err();
+    assert!(matches!(full, PushError::Full { capacity: 1 }), "{full}");
+    queue.forget(&dead).await.unwrap();
+    queue.push("x", &8).await.unwrap();
 }
 
 #[tokio::test]
@@ -245,7 +342,10 @@ async fn a_full_queue_takes_no_more_and_can_be_worked_off() {
         try_join_all(jobs.iter().map(|job| queue.push("x", job))).await.unwrap();
     }
     let full = queue.push("x", &7_000).await.unwrap_err();
-    assert!(full.to_string().starts_with("the queue has 7000 jobs and takes no more"), "{full}");
+    assert!(
+        full.to_string().starts_with("the queue has 7000 jobs, dead ones included, and takes no more"),
+        "{full}"
+    );
     assert!(matches!(queue.clone().capacity(0).push("x", &1).await, Err(PushError::Full { capacity: 0 })));
     let enough = async || seen.lock().unwrap().len() >= 10;
     work_until(&queue, &locks, noting::<u32>(&seen), enough).await;
