@@ -35,7 +35,7 @@
 //! // Elsewhere: a worker. Waits in line for a lock for a second, then goes on with another job.
 //! let lock = move |name: &str| tenure.lock(name).wait(Duration::from_secs(1));
 //! let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-//! queue.work(lock, |lease, mail| send(mail, lease.fence()), stop).await;
+//! queue.work(lock, |lease, _id, mail| send(mail, lease.fence()), stop).await;
 //! # Ok(()) }
 //! ```
 //!
@@ -53,7 +53,8 @@
 //!
 //! **At least once.** A job may run twice: its worker was killed before it could say that the job is done. Never two at a
 //! time under one lock, as far as `tenure` promises that. For effects that happen once, have the resource remember the id
-//! of the job, and refuse stale fencing tokens ([`tenure::fence`]) in the same step: `examples/worker.rs`.
+//! of the job, which is the same however often it runs, and refuse stale fencing tokens ([`tenure::fence`]) in the same step:
+//! `examples/worker.rs`.
 //!
 //! **Not in order.** Jobs that are put back or tried again fall behind others.
 //!

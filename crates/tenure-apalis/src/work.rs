@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tenure::{AcquireError, Lease, Lock, WithError};
+use tenure::{AcquireError, JobId, Lease, Lock, WithError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use ulid::Ulid;
 
@@ -53,7 +53,8 @@ where
 {
     /// Does jobs until `stop` resolves, then ends those that have begun, and returns. `lock` makes the lock for a name:
     /// its [`Lock::ttl`], and with [`Lock::wait`] how long a worker stays in line before it puts the job back. `work` is
-    /// run under that lock; it may not block its thread, or the worker looks dead to others.
+    /// run under that lock, with the id that [`Queue::push`] returned, however often the job is tried or put back; it may not
+    /// block its thread, or the worker looks dead to others.
     ///
     /// Failures of the server are logged (`tracing`), and tried again every second.
     ///
@@ -63,7 +64,7 @@ where
     pub async fn work<L, W, Fut, E>(&self, lock: L, work: W, stop: impl Future<Output = ()>)
     where
         L: Fn(&str) -> Lock + Clone + Send + Sync + 'static,
-        W: Fn(Lease, J) -> Fut + Clone + Send + Sync + 'static,
+        W: Fn(Lease, JobId, J) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxDynError> + Send + 'static,
     {
@@ -105,7 +106,7 @@ where
     ) -> BoxFuture<'static, Result<(), WorkerError>>
     where
         L: Fn(&str) -> Lock + Clone + Send + Sync + 'static,
-        W: Fn(Lease, J) -> Fut + Clone + Send + Sync + 'static,
+        W: Fn(Lease, JobId, J) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxDynError> + Send + 'static,
     {
@@ -132,7 +133,7 @@ where
     ) -> Result<(), BoxDynError>
     where
         L: Fn(&str) -> Lock,
-        W: Fn(Lease, J) -> Fut,
+        W: Fn(Lease, JobId, J) -> Fut,
         Fut: Future<Output = Result<(), E>>,
         E: Into<BoxDynError>,
     {
@@ -148,7 +149,7 @@ where
             let lock = lock(&entry.lock);
             lock.with(async |lease| {
                 if self.note(&entry, attempt).await? {
-                    work(lease, job).await.map_err(Into::into)
+                    work(lease, JobId::new(&*entry.id), job).await.map_err(Into::into)
                 } else {
                     Ok(())
                 }

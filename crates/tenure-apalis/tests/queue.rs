@@ -31,9 +31,9 @@ async fn locks() -> Client {
 /// Notes what jobs are done, and does nothing else.
 fn noting<J: std::fmt::Debug>(
     seen: &Seen,
-) -> impl Fn(Lease, J) -> std::future::Ready<Result<(), String>> + Clone + Send + Sync + use<J> {
+) -> impl Fn(Lease, JobId, J) -> std::future::Ready<Result<(), String>> + Clone + Send + Sync + use<J> {
     let seen = seen.clone();
-    move |lease, job| {
+    move |lease, _, job| {
         assert!(lease.holds());
         seen.lock().unwrap().push(format!("{} {job:?}", lease.name()));
         std::future::ready(Ok(()))
@@ -44,7 +44,7 @@ fn noting<J: std::fmt::Debug>(
 async fn work_until<J, Fut, E>(
     queue: &Queue<J>,
     locks: &Client,
-    work: impl Fn(Lease, J) -> Fut + Clone + Send + Sync + 'static,
+    work: impl Fn(Lease, JobId, J) -> Fut + Clone + Send + Sync + 'static,
     mut enough: impl AsyncFnMut() -> bool,
 ) where
     J: DeserializeOwned + Send + 'static,
@@ -107,9 +107,15 @@ async fn to_be_put_back_is_no_failure_and_holds_nobody_up() {
     let queue = queue(&server).await.attempts(2).concurrency(1);
     let mut held = Some(locks.lock("busy").acquire().await.unwrap());
     let busy = queue.push("busy", &1).await.unwrap();
+    let (ids, note) = (Arc::new(Mutex::new(Vec::new())), noting::<u32>(&seen));
+    let noted = ids.clone();
+    let work = move |lease, id: JobId, job| {
+        noted.lock().unwrap().push(id.clone());
+        note(lease, id, job)
+    };
     server.command(&["HSET", &format!("jobs:meta:{busy}"), "attempts", "1"]);
-    queue.push("free", &2).await.unwrap();
-    work_until(&queue, &locks, noting::<u32>(&seen), async || {
+    let free = queue.push("free", &2).await.unwrap();
+    work_until(&queue, &locks, work, async || {
         let put_back_twice = format!("jobs:meta:{busy}.2");
         if held.is_some() && server.command(&["EXISTS", &put_back_twice]) == ":1\r\n" {
             let tries = server.command(&["HGET", &put_back_twice, "attempts"]);
@@ -120,6 +126,7 @@ async fn to_be_put_back_is_no_failure_and_holds_nobody_up() {
     })
     .await;
     assert_eq!(*seen.lock().unwrap(), ["free 2", "busy 1"]);
+    assert_eq!(*ids.lock().unwrap(), [free, busy], "by the ids that they were pushed with");
     assert_eq!(queue.dead(9).await.unwrap(), []);
 }
 
@@ -131,7 +138,7 @@ async fn a_job_that_fails_or_panics_is_tried_again_and_dead_in_the_end() {
     queue.push("y", &"panics".to_owned()).await.unwrap();
     let tried = Arc::new(AtomicUsize::new(0));
     let counted = tried.clone();
-    let work = move |_, job: String| {
+    let work = move |_, _, job: String| {
         counted.fetch_add(1, SeqCst);
         assert_ne!(job, "panics", "on purpose");
         std::future::ready(Err::<(), _>("no paper"))
@@ -222,7 +229,7 @@ async fn a_server_that_hangs_for_a_second_costs_no_job_an_attempt() {
     queue.push("x", &7_u32).await.unwrap();
     let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (begins, ends, hangs) = (begun.clone(), ended.clone(), server.clone());
-    let work = move |_, _: u32| {
+    let work = move |_, _, _: u32| {
         begins.fetch_add(1, SeqCst);
         let (ends, server) = (ends.clone(), hangs.clone());
         async move {
@@ -243,7 +250,7 @@ async fn dead_jobs_count_for_the_capacity() {
     let (server, locks) = (RedisServer::start(), locks().await);
     let queue = queue(&server).await.attempts(1).capacity(1);
     let dead = queue.push("x", &7_u32).await.unwrap();
-    let fails = |_, _: u32| std::future::ready(Err::<(), _>("no paper"));
+    let fails = |_, _, _: u32| std::future::ready(Err::<(), _>("no paper"));
     work_until(&queue, &locks, fails, async || !queue.dead(1).await.unwrap().is_empty()).await;
     let full = queue.push("x", &8).await.unwrap_err();
     assert!(matches!(full, PushError::Full { capacity: 1 }), "{full}");
@@ -262,9 +269,9 @@ async fn a_job_that_kills_its_worker_has_as_many_attempts_as_one_that_fails() {
     server.command(&["HSET", &again, "attempts", "1"]);
     server.command(&["HSET", &hopeless, "attempts", "2"]);
     let (at_work, note) = (server.clone(), noting(&seen));
-    let work = move |lease, job: String| {
+    let work = move |lease, id, job: String| {
         assert_eq!(at_work.command(&["HGET", &again, "attempts"]), "$1\r\n2\r\n", "noted when it begins");
-        note(lease, job)
+        note(lease, id, job)
     };
     work_until(&queue, &locks, work, async || known(&server) == ":1").await;
     assert_eq!(*seen.lock().unwrap(), ["x \"again\""]);
@@ -297,7 +304,7 @@ async fn a_worker_that_is_stopped_ends_what_it_has_begun() {
     let (begins, begun) = oneshot::channel();
     let (begins, ended) = (Arc::new(Mutex::new(Some(begins))), Arc::new(AtomicUsize::new(0)));
     let ending = ended.clone();
-    let work = move |_, _: u32| {
+    let work = move |_, _, _: u32| {
         begins.lock().unwrap().take().expect("it runs once").send(()).unwrap();
         let ended = ending.clone();
         async move {
