@@ -4,11 +4,11 @@
 -- ARGV  1 token   2.. the command and its arguments; none: the token is installed, and that is all
 -- Returns {'ok', what the command answered}   {'stale', the larger token}
 --
--- A token is a count of microseconds since 1970. Numbers here are exact up to 2^53 of them, which is the year 2255; what
--- is larger, or no number, is refused. A command that fails leaves the token installed.
+-- A token is a count of microseconds since 1970. Numbers here are exact below 2^53 of them, which is the year 2255; what
+-- is not below, or no number, is refused: 2^53 is also what the number after it is read as. A command that fails leaves the token installed.
 local function exact(text, what)
   local number = string.match(text, '^%d+$') and tonumber(text)
-  if not number or number > 9007199254740992 then error(what .. ' is no fencing token: ' .. text) end
+  if not number or number >= 9007199254740992 then error(what .. ' is no fencing token: ' .. text) end
   return number
 end
 

@@ -21,7 +21,7 @@
 //! to do about resources that can't check.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A script for `EVAL`, to be run on the server of the resource: checks the token and runs one command in the same step.
 ///
@@ -36,7 +36,7 @@ use std::sync::{Mutex, PoisonError};
 /// EVAL script 2 balance:fence balance  1795268097354397 SET balance 120
 /// ```
 ///
-/// Tokens are compared as numbers, which are exact in Lua up to 2^53: microseconds until the year 2255.
+/// Tokens are compared as numbers, which are exact in Lua below 2^53: microseconds until the year 2255. Others are refused.
 pub const REDIS: &str = include_str!("../scripts/fence.lua");
 
 /// Checks for databases that know `INSERT .. ON CONFLICT`: SQLite and PostgreSQL.
@@ -83,7 +83,8 @@ pub mod sql {
 #[derive(Debug)]
 pub struct Gate {
     capacity: usize,
-    seen: Mutex<HashMap<String, u64>>,
+    /// The largest token of each resource, locked while somebody writes to it.
+    seen: Mutex<HashMap<String, Arc<Mutex<u64>>>>,
 }
 
 /// A gate did not let a writer through.
@@ -125,28 +126,41 @@ impl Gate {
         self.write(resource, fence, || ())
     }
 
-    /// Installs the token and runs `write`, while no other token can be installed: keep it short. It must not use the
-    /// gate itself.
+    /// Installs the token and runs `write`, while no other token can be installed for this resource. `write` must not use
+    /// this resource of the gate itself: it would wait for itself.
     ///
     /// # Errors
     /// A later holder has been here, or the gate is full. `write` did not run.
     pub fn write<T>(&self, resource: &str, fence: u64, write: impl FnOnce() -> T) -> Result<T, Refused> {
-        // A write that panicked has left a token, which is right.
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = seen.len() >= self.capacity;
-        match seen.get_mut(resource) {
-            Some(&mut seen) if fence < seen => return Err(Refused::Stale { fence, seen }),
-            Some(seen) => *seen = fence,
-            None if full => return Err(Refused::Full { capacity: self.capacity }),
-            None => {
-                seen.insert(resource.to_owned(), fence);
-            }
+        let seen = self.seen(resource)?;
+        let mut seen = locked(&seen);
+        if fence < *seen {
+            return Err(Refused::Stale { fence, seen: *seen });
         }
+        *seen = fence;
         Ok(write())
     }
 
-    /// Forgets a resource that is gone, and makes room for another. A stale writer of it would be let in.
+    /// Forgets a resource that is gone, and makes room for another. A stale writer of it would be let in, and so would one
+    /// beside a write that is under way.
     pub fn forget(&self, resource: &str) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
+        locked(&self.seen).remove(resource);
     }
+
+    /// The largest token of a resource; 0 for a new one.
+    fn seen(&self, resource: &str) -> Result<Arc<Mutex<u64>>, Refused> {
+        let mut all = locked(&self.seen);
+        if let Some(seen) = all.get(resource) {
+            return Ok(seen.clone());
+        }
+        if all.len() >= self.capacity {
+            return Err(Refused::Full { capacity: self.capacity });
+        }
+        Ok(all.entry(resource.to_owned()).or_default().clone())
+    }
+}
+
+/// A write that panicked has left its token, which is right.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

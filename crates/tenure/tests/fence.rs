@@ -46,6 +46,19 @@ fn a_write_that_panics_leaves_the_gate_in_use_and_its_token_installed() {
 }
 
 #[test]
+fn a_write_holds_up_no_other_resource() {
+    let gate = Gate::new(2);
+    let (done, wait) = channel();
+    scope(|s| {
+        let other = gate.write("x", 7, || {
+            s.spawn(|| done.send(gate.install("y", 8)).unwrap());
+            wait.recv_timeout(Duration::from_secs(5))
+        });
+        assert_eq!(other, Ok(Ok(Ok(()))));
+    });
+}
+
+#[test]
 fn of_many_writers_at_once_none_writes_after_a_later_one() {
     const WRITERS: u64 = 8;
     let (gate, written) = (Gate::new(1), Mutex::new(Vec::new()));
