@@ -53,8 +53,8 @@
 //!
 //! **At least once.** A job may run twice: its worker was killed before it could say that the job is done. Never two at a
 //! time under one lock, as far as `tenure` promises that. For effects that happen once, have the resource remember the id
-//! of the job, which is the same however often it runs, and refuse stale fencing tokens ([`tenure::fence`]) in the same step:
-//! `examples/worker.rs`.
+//! of the job, which is the same however often it runs, and refuse stale fencing tokens ([`tenure::fence`]) in the same
+//! step: `examples/worker.rs`.
 //!
 //! **Not in order.** Jobs that are put back or tried again fall behind others.
 //!
@@ -62,15 +62,16 @@
 //!
 //! This crate sets it up so that none of these does harm; whoever works on the same queue by other means should know.
 //!
-//! - Times are whole seconds, by the clocks of the processes that push and work. A worker whose clock is behind those of the
-//!   others by three times [`Queue::heartbeat`] looks dead to them, and its jobs are done again: keep clocks closer than that.
+//! - Times are whole seconds, by the clocks of the processes that push and work. A worker whose clock is behind those of
+//!   the others by three times [`Queue::heartbeat`] looks dead to them, and its jobs are done again: keep clocks closer
+//!   than that.
 //! - All jobs that are due are moved with one `unpack` in Lua: with 8,000 of them the queue stands still. So a
 //!   [`Queue`] takes no more than [`Queue::capacity`] jobs.
 //! - A job that cannot be decoded ends the worker, and the next one, and so on. So apalis sees any JSON here, and it is this
 //!   crate that decodes.
 //! - `max_attempts` is not looked at, 25 is built in; a retry that the job asks for counts as an attempt.
-//! - A worker that fetches the id of a job that is gone ends, and so does the next one. So ids without a job are dropped when a
-//!   worker begins, and [`Queue::forget`] only forgets what is dead.
+//! - A worker that fetches the id of a job that is gone ends, and so does the next one. So ids without a job are dropped
+//!   when a worker begins, and [`Queue::forget`] only forgets what is dead.
 //! - A command that gets no answer ends the worker, and the jobs that it was doing are tried again later, which counts as an
 //!   attempt. So the server has two seconds for an answer.
 //! - What is known of a done job stays for ever, and `vacuum` would delete jobs that wait to be tried again. So

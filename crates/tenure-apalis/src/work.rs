@@ -53,8 +53,8 @@ where
 {
     /// Does jobs until `stop` resolves, then ends those that have begun, and returns. `lock` makes the lock for a name:
     /// its [`Lock::ttl`], and with [`Lock::wait`] how long a worker stays in line before it puts the job back. `work` is
-    /// run under that lock, with the id that [`Queue::push`] returned, however often the job is tried or put back; it may not
-    /// block its thread, or the worker looks dead to others.
+    /// run under that lock, with the id that [`Queue::push`] returned, however often the job is tried or put back. It may
+    /// not block its thread, or the worker looks dead to others.
     ///
     /// Failures of the server are logged (`tracing`), and tried again every second.
     ///

@@ -39,7 +39,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Tokens are compared as numbers, which are exact in Lua below 2^53: microseconds until the year 2255. Others are refused.
 pub const REDIS: &str = include_str!("../scripts/fence.lua");
 
-/// Checks for databases that know `INSERT .. ON CONFLICT`: SQLite and PostgreSQL.
+/// Checks for databases that know `INSERT .. ON CONFLICT`: SQLite, on which they are tested, and PostgreSQL, for which they
+/// are written but not tested.
 ///
 /// Run [`INSTALL`](sql::INSTALL) in the transaction of the write, before anything is read:
 ///
@@ -53,8 +54,9 @@ pub const REDIS: &str = include_str!("../scripts/fence.lua");
 ///
 /// The row of the resource is locked until the end of the transaction. A later holder installs its token after that, or
 /// has done so before, and then this one is refused. Work that takes long reads in a transaction of its own, and runs
-/// INSTALL in both: `examples/src/bin/overrun_sqlite.rs`. Elsewhere `SELECT fence .. FOR UPDATE`, a comparison and an
-/// `UPDATE` in the same transaction do the same.
+/// INSTALL in both: `examples/src/bin/overrun_sqlite.rs`. PostgreSQL may end a transaction with 40001
+/// (`serialization_failure`, in `REPEATABLE READ` and above): begin again from INSTALL. Elsewhere
+/// `SELECT fence .. FOR UPDATE`, a comparison and an `UPDATE` in the same transaction do the same.
 pub mod sql {
     /// Makes the table, unless it is there.
     pub const TABLE: &str =
