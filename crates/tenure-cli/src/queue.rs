@@ -544,7 +544,7 @@ mod tests {
     use super::*;
 
     fn job() -> Deferred {
-        let surroundings = Surroundings { directory: "/".into(), variables: [].into() };
+        let surroundings = Surroundings { directory: "/".into(), umask: 0o022, variables: [].into() };
         let limits = Limits { ttl: Duration::from_secs(30), kill_after: None, max_hold: None };
         Deferred::new("x", "file:/s".to_owned(), None, vec!["true".to_owned()], surroundings, &limits, false)
     }

@@ -1,6 +1,7 @@
 //! `tenure run`: a command under a lock.
 
 use std::ffi::OsString;
+use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -139,9 +140,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     };
     if args.reenter || policy.minds_its_own_job() {
         match Hold::around_us(&locks, &args.name).await? {
-            Some(hold) if args.reenter => return Ok(hold.reenter(&words, &locks)),
-            Some(hold) => return Err(args.inside_itself(&hold)),
-            None => {}
+            Some(hold) if args.reenter && hold.why_not_reentered().is_none() => {
+                return Ok(hold.reenter(&words, &locks));
+            }
+            Some(hold) if policy.minds_its_own_job() => return Err(args.inside_itself(&hold)),
+            _ => {}
         }
     }
     let answer = match args.acquire(&locks, policy, &mut signals, &label, voice).await {
@@ -192,14 +195,13 @@ impl Args {
     }
 
     fn inside_itself(&self, hold: &Hold) -> Failure {
-        let reenter = if hold.can_be_reentered() {
-            "Say --reenter to run the command under that hold, or name another lock"
-        } else {
-            "Name another lock"
+        let next = match hold.why_not_reentered() {
+            None => "Say --reenter to run the command under that hold, or name another lock".to_owned(),
+            Some(why) if self.reenter => format!("--reenter is refused: {why}"),
+            Some(_) => "Name another lock".to_owned(),
         };
         Failure::usage(format!(
-            "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. \
-             {reenter}",
+            "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. {next}",
             self.name, hold.holder
         ))
     }
@@ -260,7 +262,12 @@ impl Args {
         let kept = KEPT_VARIABLES.into_iter().chain(self.when_busy.keep_env.iter().map(String::as_str));
         let variables = kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
         let variables = variables.map(|(name, value)| text(value).map(|value| (name, value)));
-        let surroundings = Surroundings { directory, variables: variables.collect::<Result<_, _>>()? };
+        let unread = |error| QueueError::System { what: "read", path: "/proc/self/status".into(), error };
+        let surroundings = Surroundings {
+            directory,
+            umask: umask().map_err(unread)?,
+            variables: variables.collect::<Result<_, _>>()?,
+        };
         let words = words.into_iter().map(text).collect::<Result<_, _>>()?;
         Ok(Deferred::new(
             &self.name,
@@ -272,4 +279,12 @@ impl Args {
             self.no_cmdline,
         ))
     }
+}
+
+/// The mask of file modes of this process. To be told by the system call it would have to be changed.
+fn umask() -> io::Result<u32> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .ok_or_else(|| io::Error::other("/proc/self/status has no Umask"))
 }

@@ -19,6 +19,7 @@ use crate::queue::{Deferred, Entry, Id, Queue, QueueError, Taken, Unreadable};
 use crate::run::LEAVING;
 use crate::signals::Signals;
 use crate::store::Store;
+use crate::supervise::Told;
 use crate::text::Voice;
 
 /// How often the queue is looked at for jobs that could run.
@@ -246,7 +247,7 @@ impl Worker {
         };
         let outcome = orders.carry_out(hold, locks, signals).await?;
         let (code, now_ms) = (outcome.code, unix_ms());
-        if code == 0 {
+        if code == 0 && outcome.told != Some(Told::Meanwhile) {
             taken.remove()?;
             self.voice.say(&format!("job {id}: done"));
         } else if outcome.told.is_some() {

@@ -243,6 +243,45 @@ fn a_worker_that_is_told_to_end_stops_its_job_and_that_is_no_attempt() {
 }
 
 #[test]
+fn a_job_that_ends_well_because_its_worker_was_told_to_end_is_begun_again() {
+    let bench = Bench::embedded();
+    let pid = bench.path("pid");
+    let line = format!("trap 'exit 0' TERM; echo $$ >{}; while :; do sleep 0.02; done", word(&pid));
+    let id = defer_now(&bench, &[], "x", &line);
+    let worker = bench.start(&["work"]);
+    pid_in(&pid);
+    worker.send(Signal::SIGTERM);
+    let (code, text) = worker.finish();
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains(&format!("job {id}: stopped with its worker (exit 0)")), "{text}");
+    assert_eq!(jobs(&bench)[0]["attempts"], 0, "half of it may be done");
+}
+
+#[test]
+fn a_job_that_ignores_the_end_of_its_worker_or_is_stopped_does_not_keep_it() {
+    let server = RedisServer::start();
+    for bench in [Bench::embedded(), Bench::on(&server.url())] {
+        for (line, exit) in [("trap '' TERM", 137), ("kill -STOP $$", 143)] {
+            let pid = bench.path("pid");
+            let line = format!("echo $$ >{}; {line}; while :; do sleep 0.05; done", word(&pid));
+            let id = defer_now(&bench, &["--kill-after", "300ms"], "x", &line);
+            let worker = bench.start(&["work"]);
+            let job = pid_in(&pid);
+            let stat = || read(&format!("/proc/{job}/stat").into());
+            wait_for("it is where it wants to be", || exit == 137 || stat().contains(") T "));
+            std::thread::sleep(Duration::from_millis(50));
+            worker.send(Signal::SIGTERM);
+            let (code, text) = worker.finish();
+            assert_eq!(code, 0, "{text}");
+            assert!(text.contains(&format!("stopped with its worker (exit {exit})")), "{text}");
+            assert!(!alive(job));
+            assert_eq!(bench.code(&["jobs", "--remove", &id]).0, 0);
+            std::fs::remove_file(&pid).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_worker_in_line_that_is_told_to_end_leaves_nothing() {
     let server = RedisServer::start();
     for bench in [Bench::embedded(), Bench::on(&server.url())] {
@@ -414,7 +453,11 @@ fn a_job_that_cannot_be_started_is_a_failure_of_that_job_alone() {
     end(holder);
     let (code, text) = bench.code(&["work", "--drain"]);
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("the command could not be started") && text.contains("failed (exit 71)"), "{text}");
+    let why = format!(
+        "cannot run in the directory '{}': No such file",
+        word(&there.canonicalize().unwrap_or(there))
+    );
+    assert!(text.contains(&why) && text.contains("failed (exit 126)"), "{text}");
     assert!(done.exists());
     assert_eq!(jobs(&bench)[0]["attempts"], 1);
 }
