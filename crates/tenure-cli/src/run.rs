@@ -159,7 +159,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
         Answer::Granted(hold) => hold,
         Answer::Denied(_) if policy == Policy::Skip => return Ok(0),
         Answer::Denied(_) if policy == Policy::Defer => {
-            let id = Queue::open()?.add(&args.deferred(words, &locks)?)?;
+            let id = Queue::open()?.add(&args.deferred(words, &locks)?.draft()?)?;
             voice.say(&format!("Deferred as job {id}: tenure jobs"));
             return Ok(0);
         }

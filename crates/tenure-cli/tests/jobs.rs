@@ -88,7 +88,7 @@ fn a_deferred_job_runs_when_its_lock_is_free_as_it_would_have_run_here() {
     end(holder);
     let (code, text) = worker.finish();
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains(&format!("job {id}: 'mail' begins, try 1 of 5 (")), "{text}");
+    assert!(text.contains(&format!("job {id}: 'mail' begins, try 1 of 12 (")), "{text}");
     assert!(text.contains(&format!("job {id}: done")), "{text}");
     let there = there.canonicalize().unwrap();
     assert_eq!(read(&out), format!("{}\nkept none none C.UTF-8 mail {id}\n", word(&there)));
@@ -140,8 +140,8 @@ fn the_list_says_what_waits_and_why() {
     assert!(first < second, "IDs sort by time");
     end(holder);
     let (code, text) = bench.code(&["work", "--once", "mail"]);
-    assert_eq!(code, 0, "{text}");
-    assert!(text.contains(&format!("job {first}: failed (exit 3); again in 1s")), "{text}");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains(&format!("job {first}: failed (exit 3); again in 10s")), "{text}");
 
     let list = String::from_utf8(bench.output(&["jobs"]).stdout).unwrap();
     let rows: Vec<&str> = list.lines().collect();
@@ -177,7 +177,7 @@ fn a_killed_worker_loses_nothing_and_its_job_runs_again() {
             done = word(&done)
         );
         let id = defer_now(&bench, &["--ttl", "2s"], "x", &line);
-        let worker = bench.start(&["work"]);
+        let worker = bench.start(&["work", "--pause", "200ms"]);
         let first = pid_in(&pid);
         assert_eq!(jobs(&bench)[0]["state"], "taken");
         let (code, text) = bench.code(&["jobs", "--remove", &id]);
@@ -196,7 +196,7 @@ fn a_killed_worker_loses_nothing_and_its_job_runs_again() {
         worker.send(Signal::SIGTERM);
         let (code, text) = worker.finish();
         assert_eq!(code, 0, "{text}");
-        assert!(text.contains("try 2 of 5"), "{text}");
+        assert!(text.contains("try 2 of 12"), "{text}");
     }
 }
 
@@ -206,12 +206,12 @@ fn a_job_that_fails_is_tried_again_later_then_dead_then_revived() {
     let (times, well) = (bench.path("times"), bench.path("well"));
     let line = format!("date +%s%N >>{}; test -e {}", word(&times), word(&well));
     let id = defer_now(&bench, &[], "x", &line);
-    let worker = bench.start(&["work", "--max-attempts", "2"]);
+    let worker = bench.start(&["work", "--max-attempts", "2", "--pause", "1s"]);
     wait_for("it is dead", || jobs(&bench)[0]["state"] == "dead");
     let at: Vec<u64> = read(&times).lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(at.len(), 2);
     let pause = Duration::from_nanos(at[1] - at[0]);
-    assert!((Duration::from_secs(1)..Duration::from_millis(3500)).contains(&pause), "{pause:?}");
+    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&pause), "{pause:?}");
     let row = &jobs(&bench)[0];
     assert_eq!((&row["attempts"], &row["last"]["exit"]), (&2.into(), &1.into()));
     let list = String::from_utf8(bench.output(&["jobs", "--dead"]).stdout).unwrap();
@@ -261,10 +261,10 @@ fn a_job_that_ends_well_because_its_worker_was_told_to_end_is_begun_again() {
 fn a_job_that_ignores_the_end_of_its_worker_or_is_stopped_does_not_keep_it() {
     let server = RedisServer::start();
     for bench in [Bench::embedded(), Bench::on(&server.url())] {
-        for (line, exit) in [("trap '' TERM", 137), ("kill -STOP $$", 143)] {
-            let pid = bench.path("pid");
+        for (name, line, exit) in [("deaf", "trap '' TERM", 137), ("still", "kill -STOP $$", 143)] {
+            let pid = bench.path(name);
             let line = format!("echo $$ >{}; {line}; while :; do sleep 0.05; done", word(&pid));
-            let id = defer_now(&bench, &["--kill-after", "300ms"], "x", &line);
+            let id = defer_now(&bench, &["--kill-after", "300ms"], name, &line);
             let worker = bench.start(&["work"]);
             let job = pid_in(&pid);
             let stat = || read(&format!("/proc/{job}/stat").into());
@@ -276,7 +276,6 @@ fn a_job_that_ignores_the_end_of_its_worker_or_is_stopped_does_not_keep_it() {
             assert!(text.contains(&format!("stopped with its worker (exit {exit})")), "{text}");
             assert!(!alive(job));
             assert_eq!(bench.code(&["jobs", "--remove", &id]).0, 0);
-            std::fs::remove_file(&pid).unwrap();
         }
     }
 }
@@ -315,7 +314,7 @@ fn a_busy_lock_keeps_no_job_of_another_from_running() {
     let begun = Instant::now();
     end(c);
     wait_for("the new one has run", || read(&out) == "b1\nc1\n");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     end(a);
     assert_eq!(worker.finish().0, 0);
     assert_eq!(read(&out), "b1\nc1\na1\n");
@@ -328,7 +327,7 @@ fn a_worker_notices_new_jobs_within_a_second_or_so() {
     let _worker = bench.start(&["work", "x"]);
     defer_now(&bench, &[], "x", &format!("touch {}", word(&done)));
     let took = wait_for("it has run", || done.exists());
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     // A lock that it is not for.
     defer_now(&bench, &[], "y", "true");
     std::thread::sleep(Duration::from_millis(1200));
@@ -401,7 +400,8 @@ fn nothing_of_a_job_is_sent_to_a_server() {
     end(holder);
 
     // A worker of another store leaves it alone, and the list says where it belongs.
-    assert_eq!(bench.code(&["work", "--drain", "--url", "file:"]), (0, String::new()));
+    let (code, text) = bench.code(&["work", "--drain", "--url", "file:"]);
+    assert!(code == 0 && text.contains("jobs there for other workers: 1"), "{text}");
     assert_eq!(jobs(&bench)[0]["scope"], server.url());
     assert_eq!(bench.code(&["work", "-q", "--drain"]), (0, String::new()));
     assert!(done.exists());
@@ -431,7 +431,7 @@ fn the_limits_of_a_job_go_with_it() {
     let limits = ["--max-hold", "300ms", "--kill-after", "100ms"];
     let id = defer_now(&bench, &limits, "x", "trap '' TERM; while :; do sleep 0.05; done");
     let (code, text) = bench.code(&["work", "--once", "--max-attempts", "1"]);
-    assert_eq!(code, 0, "{text}");
+    assert_eq!(code, 1, "{text}");
     assert!(text.contains("held for 300ms, its --max-hold. Stopped the job (TERM, 100ms, KILL)"), "{text}");
     assert!(
         text.contains(&format!("job {id}: failed (exit 124); dead until: tenure jobs --retry {id}")),
@@ -452,7 +452,7 @@ fn a_job_that_cannot_be_started_is_a_failure_of_that_job_alone() {
     defer(&bench, "x", &format!("touch {}", word(&done)));
     end(holder);
     let (code, text) = bench.code(&["work", "--drain"]);
-    assert_eq!(code, 0, "{text}");
+    assert_eq!(code, 1, "{text}");
     let why = format!(
         "cannot run in the directory '{}': No such file",
         word(&there.canonicalize().unwrap_or(there))
@@ -535,7 +535,7 @@ fn the_queue_has_bounds() {
 
     defer(&bench, "x", "true");
     for number in 1..10_000 {
-        std::fs::write(bench.path("jobs").join(format!("{number:011x}-0.json")), "").unwrap();
+        std::fs::write(bench.path("jobs").join(format!("{number:011x}-00000000.json")), "").unwrap();
     }
     let (code, text) = bench.code(&["run", "--on-busy", "defer", "x", "--", "true"]);
     assert_eq!(code, 75, "{text}");
@@ -573,7 +573,7 @@ fn a_worker_may_be_killed_at_any_moment() {
         defer(&bench, "x", &line);
     }
     end(holder);
-    let work = ["work", "-q", "--max-attempts", "1000"];
+    let work = ["work", "-q", "--max-attempts", "1000", "--pause", "1ms"];
     for round in 0..25 {
         let worker = bench.start(&work);
         std::thread::sleep(Duration::from_micros(70 * round * round));
