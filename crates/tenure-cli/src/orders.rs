@@ -29,6 +29,7 @@ const LATE_RELEASE: Duration = Duration::from_secs(1);
 
 /// How long a job may hold its lock, and how it is stopped.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
+#[command(next_help_heading = "How long it may hold the lock")]
 pub(crate) struct Limits {
     /// The length of the lease, 2s to 24h. It is renewed while the command runs: it is how long others wait after
     /// this host died

@@ -16,7 +16,7 @@ fn a_job_is_told_to_stop_at_the_limit_and_the_lock_is_free() {
         let (code, text) = bench.code(&["run", "--max-hold", "300ms", "x", "--", "sleep", "60"]);
         let took = begun.elapsed();
         assert_eq!(code, 124, "{text}");
-        assert!((Duration::from_millis(300)..Duration::from_millis(1500)).contains(&took), "{took:?}");
+        assert!((Duration::from_millis(300)..Duration::from_secs(6)).contains(&took), "{took:?}");
         assert!(
             text.contains("STOPPED 'x': held for 300ms, its --max-hold. Stopped the job (TERM)."),
             "{text}"
@@ -85,7 +85,7 @@ fn the_keeper_keeps_the_limit_of_a_stopped_wrapper() {
     let pid = pid_in(&pid);
     running.send(Signal::SIGSTOP);
     let took = wait_for("the job dies", || !alive(pid));
-    assert!(took < Duration::from_secs(2), "its lease of 30 s is not waited for: {took:?}");
+    assert!(took < Duration::from_secs(10), "its lease of 30 s is not waited for: {took:?}");
     running.send(Signal::SIGCONT);
     let (code, text) = running.finish();
     assert_eq!(code, 124, "{text}");
