@@ -57,10 +57,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     store: Store,
     /// A command line for $SHELL, or /bin/sh, instead of a command
-    #[arg(short, long, value_name = "LINE", help_heading = "Arguments", conflicts_with = "words")]
+    #[arg(short, long, value_name = "LINE", help_heading = "What is run", conflicts_with = "words")]
     command: Option<String>,
     /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND", required_unless_present = "command")]
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        help_heading = "What is run",
+        required_unless_present = "command"
+    )]
     words: Vec<OsString>,
 }
 

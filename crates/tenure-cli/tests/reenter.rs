@@ -68,6 +68,8 @@ fn the_outer_run_watches_over_a_command_that_reenters() {
 fn a_lock_that_no_job_around_us_holds_is_acquired_as_usual() {
     let bench = Bench::embedded();
     assert_eq!(bench.code(&["run", "--reenter", "x", "-c", "exit 5"]), (5, String::new()));
+    let (code, text) = bench.code(&["run", "--reenter", "--max-hold", "9s", "x", "--", "true"]);
+    assert!(code == 64 && text.contains("cannot be used with"), "a limit without effect: {text}");
     let line = format!("'{TENURE}' run --url file: --reenter y -- sh -c 'echo $TENURE_NAME'");
     let output = bench.output(&["run", "x", "-c", &line]);
     assert_eq!(output.stdout, b"y\n");
