@@ -160,3 +160,26 @@ fn no_path_of_one_machine() {
         }
     }
 }
+
+#[test]
+fn every_part_is_on_the_map() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (path, text) in files("Cargo.toml") {
+        let folder = path.trim_end_matches("/Cargo.toml");
+        if text.contains("[package]") {
+            assert!(map.contains(&format!("| `{folder}` |")), "ARCHITECTURE.md has no row for {folder}");
+        }
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for (path, text) in files(".md") {
+        let here = root().join(&path).parent().unwrap().to_owned();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap();
+            let local = !target.is_empty() && !link.contains("://");
+            assert!(!local || here.join(target).exists(), "{path} links to {target}, which is not there");
+        }
+    }
+}

@@ -133,7 +133,7 @@ impl Lock {
             Self::Own(lock) => match policy {
                 Policy::Wait(None) => lock.wait_forever().acquire().await,
                 Policy::Wait(Some(wait)) => lock.wait(wait).acquire().await,
-                Policy::Retry(retry) => lock.acquire_retrying(&retry).await,
+                Policy::Retry(retry) => lock.acquire_retrying(retry).await,
                 Policy::Fail | Policy::Skip | Policy::Defer => lock.acquire_now().await,
             }
             .map(Held::Own),

@@ -35,7 +35,7 @@ fn alternate(protocol: &str, ttl: u64, turns: usize) {
 
 #[test]
 fn jobs_and_getset_clients_are_never_inside_together() {
-    alternate("getset", 10, 40);
+    alternate("getset", 10, 250);
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(crate) async fn a_holder_that_was_stopped_for_too_long_has_lost(store: &Stor
     assert!(["lost Expired", "lost Taken"].contains(&&*lost), "{lost}");
     assert_eq!(taker.releases("x").await, "not_held");
     assert!(guard.holds(), "the late release changed nothing");
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_stopped_holder_that_wakes_in_time_still_holds(store: &Store) {

@@ -100,7 +100,7 @@ pub(crate) async fn try_acquire_finds_it_free_or_busy(store: &Store) {
     for _ in 0..20 {
         let guard = one.lock("x").try_acquire().await.expect("the store answers").expect("it is free");
         assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
-        assert!(guard.release().await.expect("it is held").confirmed);
+        assert!(guard.release().await.expect("it is held").is_confirmed());
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) async fn a_thousand_names_at_once(store: &Store) {
     assert!(other.lock("name-500").try_acquire().await.expect("the store answers").is_none());
     let mut releases = JoinSet::new();
     for guard in guards {
-        releases.spawn(async move { guard.release().await.expect("it is held").confirmed });
+        releases.spawn(async move { guard.release().await.expect("it is held").is_confirmed() });
     }
     assert!(releases.join_all().await.iter().all(|confirmed| *confirmed));
 }

@@ -50,7 +50,7 @@ pub(crate) async fn the_wrong_owner_changes_nothing(store: &Store) {
     let after = look(&client, "x").await;
     assert_eq!((after.state, after.fence, after.waiting), (State::Held, Some(guard.fence()), 1));
     assert!(after.free_in_ms <= before.free_in_ms, "the lease was not prolonged");
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     waiter.await.expect("no panic").release().await.expect("it is held");
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn renewal_keeps_it(store: &Store) {
         assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
         sleep(Duration::from_millis(50)).await;
     }
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn an_extension_moves_the_end(store: &Store) {
@@ -171,7 +171,7 @@ pub(crate) async fn a_holder_can_be_asked_to_stop(store: &Store) {
     let lost = timeout(AT_ONCE, guard.lost()).await.expect("it is told at once");
     assert_eq!(lost, Lost::Asked { by: "ops".to_owned() });
     assert!(guard.holds(), "it may put things in order until its lease ends");
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     // One that does not listen is not renewed.
     let guard = take(&client, "x", TTL).await;
     other.ask_to_stop("x", guard.holder(), "ops").await.expect("it holds");

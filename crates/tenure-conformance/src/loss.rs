@@ -23,7 +23,7 @@ pub(crate) async fn a_holder_that_is_cut_off_learns_it_before_anybody_else_holds
     assert!(!guard.holds() && next.holds());
     faults.calls(Calls::Pass);
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn work_that_loses_its_lock_is_dropped(store: &Store) {
@@ -36,7 +36,10 @@ pub(crate) async fn work_that_loses_its_lock_is_dropped(store: &Store) {
         })
         .await
         .expect_err("it never returns by itself");
-    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None })), "{error:?}");
+    assert!(
+        matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None, .. })),
+        "{error:?}"
+    );
     faults.calls(Calls::Pass);
 }
 
@@ -47,7 +50,7 @@ pub(crate) async fn a_lost_reply_to_an_ask_makes_no_orphan(store: &Store) {
     let guard = take(&client, "x", TTL).await;
     assert_eq!(faults.struck(), 1);
     assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     comes_free(&other, "x").await;
     // Given up before the next try.
     faults.calls(Calls::LoseOneReply(Verb::Ask));
@@ -66,7 +69,7 @@ pub(crate) async fn a_lost_reply_to_a_renewal_is_made_up_for(store: &Store) {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(faults.struck(), 1);
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_lost_reply_to_a_release_is_no_alarm(store: &Store) {
@@ -76,9 +79,9 @@ pub(crate) async fn a_lost_reply_to_a_release_is_no_alarm(store: &Store) {
     store.until_waiting(&other, "x", 1).await;
     faults.calls(Calls::LoseOneReply(Verb::Release));
     let released = guard.release().await.expect("its first copy left in time: nobody overlapped");
-    assert!(!released.confirmed, "the next one holds by now");
+    assert!(!released.is_confirmed(), "the next one holds by now");
     let (next, _) = waiting.await.expect("no panic");
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn replies_that_stay_lost_leave_nothing_behind(store: &Store) {

@@ -21,7 +21,7 @@ pub(crate) async fn a_lost_hand_over_costs_two_seconds(store: &Store) {
     let (next, at) = waiting.await.expect("no panic");
     assert_eq!(faults.struck(), 1, "there was a message to lose");
     assert!(at - begun < LOOKS_WITHIN, "it took {:?}", at - begun);
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_doubled_hand_over_does_no_harm(store: &Store) {

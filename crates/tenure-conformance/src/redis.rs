@@ -25,9 +25,9 @@ pub(crate) async fn scripts_are_flushed_during_use(store: &mut Store) {
         let waiting = take_elsewhere(&other, "x");
         store.until_waiting(&client, "x", 1).await;
         store.server().command(&["SCRIPT", "FLUSH"]);
-        assert!(guard.release().await.expect("it is held").confirmed);
+        assert!(guard.release().await.expect("it is held").is_confirmed());
         let (next, _) = timeout(AT_ONCE, waiting).await.expect("it is handed over").expect("no panic");
-        assert!(next.release().await.expect("it is held").confirmed);
+        assert!(next.release().await.expect("it is held").is_confirmed());
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn a_foreign_lock_is_taken_over_once_it_goes_away(store: &mut S
         let begun = Instant::now();
         let (guard, at) = waiting.await.expect("no panic");
         took.push(at - begun);
-        assert!(guard.release().await.expect("it is held").confirmed);
+        assert!(guard.release().await.expect("it is held").is_confirmed());
     }
     // The head looks every 250 ms. A busy machine may miss that now and then.
     took.sort_unstable();
@@ -138,9 +138,9 @@ pub(crate) async fn a_full_memory_stops_acquires_only(store: &mut Store) {
     sleep(TTL).await;
     assert!(guard.holds(), "leases are renewed without new memory");
     guard.extend(TTL).await.expect("so are they with another length");
-    assert!(guard.release().await.expect("it is held").confirmed, "what is held can be given back");
+    assert!(guard.release().await.expect("it is held").is_confirmed(), "what is held can be given back");
     let (next, _) = timeout(AT_ONCE, waiting).await.expect("even to the next in line").expect("no panic");
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     take(&client, "y", TTL).await.release().await.expect("it is held");
 }
@@ -155,7 +155,7 @@ pub(crate) async fn a_holder_learns_that_the_server_forgot(store: &mut Store) {
     assert_eq!(guard.lost().await, Lost::Taken);
     assert!(begun.elapsed() < TTL, "its next renewal told");
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_holder_learns_that_the_key_was_deleted(store: &mut Store) {
@@ -191,7 +191,7 @@ pub(crate) async fn a_server_that_sleeps_for_longer_than_the_lease(store: &mut S
     assert!(next.fence() > guard.fence() && !guard.holds());
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
     assert!(next.holds());
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn an_ask_that_is_carried_out_after_it_was_given_up(store: &mut Store) {
@@ -209,7 +209,7 @@ pub(crate) async fn an_ask_that_is_carried_out_after_it_was_given_up(store: &mut
             .await;
         let guard = timeout(AT_ONCE, take(&other, "x", TTL)).await.expect("it is free");
         sleep(AT_ONCE).await;
-        assert!(guard.release().await.expect("it is held").confirmed);
+        assert!(guard.release().await.expect("it is held").is_confirmed());
     }
 }
 
@@ -226,7 +226,7 @@ pub(crate) async fn a_killed_server_that_comes_back(store: &mut Store) {
     let (next, _) = timeout(GIVEN_UP_WITHIN, waiting).await.expect("the waiter is served").expect("no panic");
     assert!(next.fence() > guard.fence());
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn tokens_rise_over_every_loss_of_data(store: &mut Store) {

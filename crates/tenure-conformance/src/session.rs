@@ -1,6 +1,6 @@
 //! A lock that a session takes again.
 
-use tenure::{AcquireError, Lost, ReleaseError};
+use tenure::{AcquireError, Lost, ReleaseError, Released};
 
 use crate::faulty::Calls;
 use crate::lease::{TTL, comes_free};
@@ -14,14 +14,13 @@ pub(crate) async fn a_lock_taken_again_is_one_hold_until_its_last_guard_goes(sto
     let inner = lock.acquire_now().await.expect("the session holds it");
     let third = lock.try_acquire().await.expect("it is held").expect("by the session");
     assert_eq!((inner.fence(), third.fence()), (outer.fence(), outer.fence()));
-    assert!(outer.release().await.expect("it is held").still_held);
+    assert_eq!(outer.release().await, Ok(Released::StillHeld));
     for stranger in [client.lock("x"), client.session().lock("x"), other.session().lock("x")] {
         assert!(stranger.try_acquire().await.expect("the store answers").is_none());
     }
     drop(third);
     assert!(inner.holds() && look(&other, "x").await.fence == Some(inner.fence()));
-    let released = inner.release().await.expect("it is held");
-    assert!(released.confirmed && !released.still_held);
+    assert_eq!(inner.release().await, Ok(Released::Confirmed));
     comes_free(&other, "x").await;
 }
 

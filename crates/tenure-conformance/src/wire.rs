@@ -38,7 +38,7 @@ pub(crate) async fn a_cut_before_an_ask_costs_one_more_try(store: &mut Store) {
     let guard = timeout(AT_ONCE, take(&client, "x", TTL)).await.expect("a new connection is made at once");
     assert_eq!((proxy.counters().struck, proxy.counters().connections), (1, 2));
     assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_lost_reply_to_an_ask_makes_no_orphan(store: &mut Store) {
@@ -47,7 +47,7 @@ pub(crate) async fn a_lost_reply_to_an_ask_makes_no_orphan(store: &mut Store) {
     let guard = timeout(AT_ONCE, take(&client, "x", TTL)).await.expect("asking again shows the grant");
     assert_eq!(proxy.counters().struck, 1);
     assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     comes_free(&other, "x").await;
     // Without a way back the store still holds what nobody knows of. It is cleared away once there is one.
     proxy.next(ASK, Once::CutAfter);
@@ -75,7 +75,7 @@ pub(crate) async fn a_lost_reply_to_a_renewal_is_made_up_for(store: &mut Store) 
         assert!(other.lock("x").try_acquire().await.expect("the store answers").is_none());
     }
     assert_eq!(proxy.counters().struck, 2);
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_lost_reply_to_a_release_is_no_alarm(store: &mut Store) {
@@ -85,10 +85,10 @@ pub(crate) async fn a_lost_reply_to_a_release_is_no_alarm(store: &mut Store) {
     store.until_waiting(&other, "x", 1).await;
     proxy.next(RELEASE, Once::CutAfter);
     let released = guard.release().await.expect("its first copy left in time: nobody overlapped");
-    assert!(!released.confirmed, "the next one holds by now");
+    assert!(!released.is_confirmed(), "the next one holds by now");
     assert_eq!(proxy.counters().struck, 1);
     let (next, _) = waiting.await.expect("no panic");
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn doubled_requests_do_no_harm(store: &mut Store) {
@@ -113,7 +113,7 @@ async fn each_is_doubled(store: &Store, proxy: &FaultProxy, client: &Client, oth
     let waiting = take_elsewhere(client, "x");
     store.until_waiting(other, "x", 1).await;
     proxy.next(RELEASE, once);
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     let (next, _) = waiting.await.expect("no panic");
     assert_eq!(proxy.counters().struck, 4);
     // Nothing is out of step afterwards.
@@ -121,9 +121,9 @@ async fn each_is_doubled(store: &Store, proxy: &FaultProxy, client: &Client, oth
         let guard = client.lock("y").acquire().await.expect("it is free");
         assert!(guard.fence() > next.fence(), "round {round}");
         assert!(client.lock("x").try_acquire().await.expect("the store answers").is_none());
-        assert!(guard.release().await.expect("it is held").confirmed, "round {round}");
+        assert!(guard.release().await.expect("it is held").is_confirmed(), "round {round}");
     }
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_slow_network_only_costs_time(store: &mut Store) {
@@ -137,9 +137,9 @@ pub(crate) async fn a_slow_network_only_costs_time(store: &mut Store) {
     stays_held(&guard, 2 * TTL).await;
     let waiting = take_elsewhere(&client, "x");
     store.until_waiting(&other, "x", 1).await;
-    assert!(guard.release().await.expect("it is held").confirmed);
+    assert!(guard.release().await.expect("it is held").is_confirmed());
     let (next, _) = timeout(AT_ONCE, waiting).await.expect("a message is slow, too").expect("no panic");
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_waiter_whose_connection_is_cut_is_still_served(store: &mut Store) {
@@ -184,7 +184,7 @@ pub(crate) async fn a_waiter_that_hears_no_pushes_is_still_served(store: &mut St
     let (next, at) = waiting.await.expect("no panic");
     assert!(proxy.counters().swallowed > 0, "there was a message to lose");
     assert!(at - begun < LOOKS_WITHIN, "it took {:?}", at - begun);
-    assert!(next.release().await.expect("it is held").confirmed);
+    assert!(next.release().await.expect("it is held").is_confirmed());
 }
 
 pub(crate) async fn a_holder_behind_a_black_hole_learns_it_before_anybody_else_holds(store: &mut Store) {
@@ -207,7 +207,7 @@ pub(crate) async fn a_holder_behind_a_black_hole_learns_it_before_anybody_else_h
         proxy.up(Way::Open);
         proxy.down(Way::Open);
         assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
-        assert!(next.release().await.expect("it is held").confirmed);
+        assert!(next.release().await.expect("it is held").is_confirmed());
     }
 }
 

@@ -64,7 +64,7 @@ async fn alternate(server: &RedisServer, protocol: Protocol) {
         let guard = ours.acquire().await.unwrap_or_else(|error| panic!("{error}"));
         assert!(guard.holds());
         ring.turn('t');
-        assert_eq!(guard.release().await, Ok(Released { confirmed: true, still_held: false }));
+        assert_eq!(guard.release().await, Ok(Released::Confirmed));
     }
     assert_eq!(theirs.answer(), "raced");
     assert_eq!(ring.log(), "pt".repeat(turns));
@@ -199,7 +199,7 @@ async fn a_fast_clock_takes_a_living_lock() {
     assert_eq!(fast.say("clock 10000"), "ok");
     assert!(fast.wins());
     // Its stamp is under the key, and stays there.
-    assert_eq!(guard.release().await, Ok(Released { confirmed: false, still_held: false }));
+    assert_eq!(guard.release().await, Ok(Released::Unconfirmed));
     assert_eq!(server.command(&["EXISTS", "x"]), ":1\r\n");
 }
 

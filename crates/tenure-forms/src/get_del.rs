@@ -10,10 +10,14 @@ pub const FORM: Form = Form {
     breaks: "the key ends between GET and DEL, and DEL deletes the next one's lock",
     how: "The value is the holder's random token. To release, the holder reads the key and deletes it only if its token \
           is there.",
+    after: Some("set-nx-ex"),
     changed: "The token: a holder that is late sees somebody else's and keeps its hands off. But it looks and deletes in \
               two commands, and the key can end and be taken between them.",
     advice: "Use cad instead: the same token, compared and deleted in one step.",
     nodes: 1,
+    ends: true,
+    stamped: false,
+    few_tokens: None,
     steps: Some(Steps { acquire, release, turns: no_turns }),
 };
 
@@ -21,7 +25,10 @@ fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
     match last {
         None => {
             me.wrote.clone_from(&me.token);
-            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Seconds(me.ttl_ms / 1000)) })
+            send(Command::SetNx {
+                value: me.wrote.clone(),
+                ttl: Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))),
+            })
         }
         Some(Done { reply: Reply::Yes, .. }) => WON,
         Some(_) => Next::Busy,

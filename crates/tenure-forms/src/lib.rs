@@ -72,12 +72,20 @@ pub struct Form {
     pub breaks: &'static str,
     /// How it works, for people.
     pub how: &'static str,
-    /// What it changed in the form before it, and why.
+    /// Which form it grew out of.
+    pub after: Option<&'static str>,
+    /// What it changed there, and what that cost.
     pub changed: &'static str,
     /// What is worth doing about it.
     pub advice: &'static str,
     /// How many servers it asks.
     pub nodes: usize,
+    /// Does a lock that was taken end by itself?
+    pub ends: bool,
+    /// Its value is the moment at which it ends, which callers hold against their own clocks.
+    pub stamped: bool,
+    /// From how many tokens the documents' listing draws, if they are few.
+    pub few_tokens: Option<u32>,
     /// The steps. `None`: not made of single commands; the claims and ledgers of `tenure-core` are its steps.
     pub steps: Option<Steps>,
 }
@@ -88,7 +96,7 @@ pub struct Steps {
     acquire: fn(&mut Caller, u64, Option<&Done>) -> Next,
     release: fn(&mut Caller, u64, Option<&Done>) -> Next,
     /// Moments, by a caller's clock, from which on a value under the key means something else to it.
-    turns: fn(&str) -> Vec<u64>,
+    turns: fn(&Caller, &str) -> Vec<u64>,
 }
 
 impl Form {
@@ -110,8 +118,8 @@ impl Form {
 
     /// The moments, by a caller's clock, from which on `value` under the key means something else to it: when a stamp
     /// counts as past.
-    pub fn turns(&self, value: &str) -> Vec<u64> {
-        self.steps.map_or_else(Vec::new, |steps| (steps.turns)(value))
+    pub fn turns(&self, me: &Caller, value: &str) -> Vec<u64> {
+        self.steps.map_or_else(Vec::new, |steps| (steps.turns)(me, value))
     }
 
     /// The slips of the documents' listings of this form.
@@ -208,6 +216,6 @@ pub fn stamp(value: &str) -> u64 {
 }
 
 /// A value under the key means the same at all times.
-fn no_turns(_: &str) -> Vec<u64> {
+fn no_turns(_: &Caller, _: &str) -> Vec<u64> {
     Vec::new()
 }

@@ -24,11 +24,15 @@ pub const FORM: Form = Form {
     breaks: "a release has no identity: who is late deletes another's lock; and all that breaks getset",
     how: "As getset, but the key never has an end of its own, and the release does not compare: it deletes whatever has \
           more than 3 ms to go, and leaves alone what is nearly over, since that could end and be taken between GET and DEL.",
+    after: Some("getset"),
     changed: "No EXPIRE is needed, so none can be missing; no GETSET of a loser keeps the winner from releasing. But a holder \
               that worked longer than its lock sees the next one's stamp, which has time to go, and deletes that.",
     advice: "Only to live with programs that use it already: `tenure run --protocol pid-lock`. SET NX never takes such a \
              lock over, since the key has no end.",
     nodes: 1,
+    ends: true,
+    stamped: true,
+    few_tokens: None,
     steps: Some(Steps { acquire, release, turns }),
 };
 
@@ -65,8 +69,8 @@ fn release(me: &mut Caller, now_ms: u64, last: Option<&Done>) -> Next {
 }
 
 /// A stamp is nearly over, and then past.
-fn turns(value: &str) -> Vec<u64> {
-    vec![stamp(value).saturating_sub(RELEASE_BUFFER_MS), stamp(value).saturating_add(1)]
+fn turns(me: &Caller, value: &str) -> Vec<u64> {
+    vec![stamp(value).saturating_sub(me.buffer_ms), stamp(value).saturating_add(1)]
 }
 
 /// The pause between two tries as the listing gets it: `sleep` of PHP counts whole seconds, and of 0.2 none is left.

@@ -17,11 +17,16 @@ pub const FORM: Form = Form {
     how: "The lock is taken on a majority of independent servers, one after the other. The holder counts its validity from \
           before the first command, by its own clock, and must stop when it is over. Who gets no majority takes back what \
           it has.",
-    changed: "One server may be lost, and the holder knows when to stop. But a server that comes back empty, or whose clock \
+    after: Some("cad"),
+    changed: "One server may be down, and the holder is told when to stop (by arithmetic on its own clock, which the forms \
+              before could have done as well). But a server that comes back empty, or whose clock \
               jumps, gives the lock a second time while the first holder's validity runs; and a holder that is stopped \
               between looking at its clock and writing still writes, with nothing that a resource could refuse it by.",
     advice: "Don't rely on it where a second run does harm: use fencing tokens.",
     nodes: NODES,
+    ends: true,
+    stamped: false,
+    few_tokens: None,
     steps: Some(Steps { acquire, release, turns: no_turns }),
 };
 

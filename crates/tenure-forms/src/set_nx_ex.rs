@@ -10,10 +10,14 @@ pub const FORM: Form = Form {
     releases: "DEL key",
     breaks: "a holder that works longer than s deletes another's lock",
     how: "One command writes the key where nothing is, and gives it an end. The value says nothing.",
+    after: Some("setnx-expire"),
     changed: "SETNX and EXPIRE became one step: no crash leaves a lock for ever. But DEL deletes whatever is there: a \
               holder that worked longer than the lock lasted deletes the next one's, and a third one enters.",
     advice: "Use cad instead: the same acquire with a random token, and a release that compares it.",
     nodes: 1,
+    ends: true,
+    stamped: false,
+    few_tokens: None,
     steps: Some(Steps { acquire, release, turns: no_turns }),
 };
 
@@ -21,7 +25,10 @@ fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
     match last {
         None => {
             "1".clone_into(&mut me.wrote);
-            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Seconds(me.ttl_ms / 1000)) })
+            send(Command::SetNx {
+                value: me.wrote.clone(),
+                ttl: Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))),
+            })
         }
         Some(Done { reply: Reply::Yes, .. }) => WON,
         Some(_) => Next::Busy,

@@ -10,10 +10,14 @@ pub const FORM: Form = Form {
     breaks: "a crash blocks everybody for ever",
     how: "Whoever writes the key first has the lock: SETNX writes only where nothing is. The holder deletes the key when \
           it is done.",
+    after: None,
     changed: "It is the first. Before it, each process looked whether the key was there (EXISTS) and then wrote it (SET), and \
               two could look before either wrote.",
     advice: "Never use it: no lock without an end.",
     nodes: 1,
+    ends: false,
+    stamped: false,
+    few_tokens: None,
     steps: Some(Steps { acquire, release, turns: no_turns }),
 };
 

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use tenure_forms::{FORMS, Form};
 use tenure_model::lab::pinned::{self, Pin};
-use tenure_model::lab::{Promise, Verdict, diagram, verdict};
+use tenure_model::lab::{Promise, Verdict, diagram, verdicts};
 
 use crate::LabError;
-use crate::report::{long, print, short, table, tell, wrapped};
+use crate::report::{long, print, progress, short, table, tell, wrapped};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = crate::promise_named, requires = "form")]
     promise: Option<Promise>,
     /// For programs: a line for each form and promise
-    #[arg(long)]
+    #[arg(long, conflicts_with = "promise")]
     json: bool,
 }
 
@@ -27,13 +27,15 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
     {
         return Err(LabError::Usage(format!("{} means nothing for {}", promise.name(), form.name)));
     }
-    let forms = args.form.map_or(&FORMS[..], |form| {
-        let at = FORMS.iter().position(|one| *one == form).expect("it is one of them");
-        &FORMS[at..=at]
-    });
-    let found: Vec<_> = forms.iter().map(|form| (*form, verdicts(form))).collect();
+    let mut found = Vec::new();
+    for form in FORMS.into_iter().filter(|form| args.form.is_none_or(|one| one == *form)) {
+        progress(&format!("checking {}", form.name));
+        found.push((form, verdicts(form)));
+    }
     let expected = found.iter().all(|(form, verdicts)| {
-        verdicts.iter().all(|(promise, verdict)| pinned::of(form.name, *promise) == Some(Pin::of(verdict)))
+        verdicts
+            .iter()
+            .all(|(promise, verdict)| pinned::of(form.name).pin(*promise) == Some(Pin::of(verdict)))
     });
     match (args.json, args.form) {
         (true, _) => json(&found),
@@ -44,16 +46,6 @@ pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
         eprintln!("tenure: this is not what is expected of these forms; please report it");
     }
     Ok(u8::from(!expected))
-}
-
-/// Everything about a form. Tenure's own promises are checked at once.
-fn verdicts(form: &'static Form) -> Vec<(Promise, Verdict)> {
-    let promises = Promise::ALL.into_iter().filter(|promise| promise.concerns(form));
-    if form.steps.is_some() {
-        return promises.map(|promise| (promise, verdict(form, promise))).collect();
-    }
-    let once = verdict(form, Promise::Exclusion);
-    promises.map(|promise| (promise, once.clone())).collect()
 }
 
 fn all(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
@@ -77,9 +69,10 @@ fn all(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
     for promise in Promise::ALL {
         tell!("{:<13} {}", promise.name(), promise.words());
     }
-    let legend = "kept: in every state. BROKEN in N: the shortest way has N steps; `tenure lab check FORM --promise NAME` \
-                  draws it. For own-identity, cad draws its tokens from a small range, as the documents do; with 128 \
-                  random bits it is kept.";
+    let legend = "kept: in every state of a small world (two callers, a death, time that passes wherever it likes, clocks of \
+                  the timestamp forms that differ). BROKEN in N: the shortest way has N steps; `tenure lab check FORM \
+                  --promise NAME` draws it. For own-identity, cad draws its tokens from a small range, as the documents \
+                  do; with 128 random bits it is kept.";
     print(&format!("\n{}", wrapped(legend, "")));
 }
 
@@ -88,17 +81,24 @@ fn one(form: &'static Form, verdicts: &[(Promise, Verdict)], promise: Option<Pro
     for (promise, verdict) in verdicts {
         print(&long(*promise, verdict));
     }
-    let promise = promise.unwrap_or_else(|| pinned::headline(form.name));
+    if form.steps.is_none() {
+        let how = format!(
+            "By the claims and ledgers that run in production, in the scopes {}; loss-survived in {}. All scopes, and the \
+             mistakes that would be seen: cargo xtask check",
+            pinned::TENURE_SCOPES.join(", "),
+            pinned::FORGETFUL_SCOPE
+        );
+        print(&format!("\n{}", wrapped(&how, "")));
+    }
+    let promise = promise.unwrap_or_else(|| pinned::of(form.name).headline);
     match verdicts.iter().find(|(one, _)| *one == promise) {
         Some((_, Verdict::Broken(broken))) => {
             tell!("\n{}", diagram::draw(form, promise, broken));
             tell!("On a real server: tenure lab replay {} --promise {}", form.name, promise.name());
         }
-        Some(_) if form.steps.is_none() => tell!(
-            "\nBy the claims and ledgers that run in production, in the scopes {}. All scopes, and the mistakes \
-             that would be seen: cargo xtask check",
-            pinned::TENURE_SCOPES.join(", ")
-        ),
+        Some((_, Verdict::InScope(scope, counterexample))) => {
+            tell!("\n{}", tenure_model::diagram::draw(scope, counterexample).trim_end());
+        }
         _ => {}
     }
 }
@@ -122,6 +122,9 @@ fn json(found: &[(&'static Form, Vec<(Promise, Verdict)>)]) {
                 Verdict::Kept { states } => ("kept", Some(*states), None, None),
                 Verdict::Broken(broken) => {
                     ("broken", None, Some(broken.actions.len()), Some(broken.what.as_str()))
+                }
+                Verdict::InScope(_, found) => {
+                    ("broken", None, Some(found.actions.len()), Some(found.what.as_str()))
                 }
                 Verdict::NoTokens => ("no-tokens", None, None, None),
             };

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tenure_forms::{FORMS, Form};
-use tenure_model::lab::{Promise, pinned};
+use tenure_model::lab::pinned;
 
 use crate::report::{print, short, table, tell, wrapped};
 
@@ -54,13 +54,21 @@ pub(crate) fn explain(args: &Args) -> u8 {
 }
 
 fn page(form: &Form) -> String {
-    let mut page = format!("{}\n\n  acquire  {}\n  release  {}\n", form.name, form.acquires, form.releases);
+    let mut page = format!(
+        "{}\n\n{}{}",
+        form.name,
+        wrapped(&format!("acquire: {}", form.acquires), "  "),
+        wrapped(&format!("release: {}", form.releases), "  ")
+    );
     let _ = write!(page, "\n{}", wrapped(form.how, ""));
-    let _ = write!(page, "\nWhat it changed\n{}", wrapped(form.changed, "  "));
+    let changed = form
+        .after
+        .map_or_else(|| "What was before it".to_owned(), |after| format!("What it changed in {after}"));
+    let _ = write!(page, "\n{changed}\n{}", wrapped(form.changed, "  "));
     let _ = writeln!(page, "\nWhat it keeps and breaks (tenure lab check {})", form.name);
-    for promise in Promise::ALL.into_iter().filter(|promise| promise.concerns(form)) {
-        let pin = pinned::of(form.name, promise).expect("what concerns a form is pinned");
-        let _ = writeln!(page, "  {:<13} {:<13} {}", promise.name(), short(pin), promise.words());
+    for (promise, pin, when) in pinned::of(form.name).promises {
+        let when = if when.is_empty() { String::new() } else { format!(": {when}") };
+        let _ = writeln!(page, "  {:<13} {}{when}", promise.name(), short(*pin));
     }
     let slips: Vec<_> = form.slips().collect();
     if !slips.is_empty() {
@@ -72,10 +80,10 @@ fn page(form: &Form) -> String {
         }
     }
     let _ = write!(page, "\nWhat to do\n{}", wrapped(form.advice, "  "));
-    let next = FORMS.iter().skip_while(|one| one.name != form.name).nth(1);
-    let _ = writeln!(page, "\nSee it break: tenure lab replay {}", form.name);
-    if let Some(next) = next {
-        let _ = writeln!(page, "Next: tenure lab explain {}", next.name);
+    for next in FORMS.iter().filter(|next| next.after == Some(form.name)) {
+        let _ = write!(page, "\nWhat {} changed in it\n{}", next.name, wrapped(next.changed, "  "));
     }
+    let end = if form.steps.is_some() { "See it break" } else { "See a stale writer refused" };
+    let _ = writeln!(page, "\n{end}: tenure lab replay {}", form.name);
     page
 }

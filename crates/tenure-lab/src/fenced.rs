@@ -35,14 +35,10 @@ impl Process {
 }
 
 pub(crate) fn replay(urls: &[String]) -> Result<u8, LabError> {
-    let mut server = Server::start(urls, 1)?.remove(0);
     let name = key()?;
     let resource = Resource::beside(&name);
-    let played = play(&server, &name, &resource);
-    for key in resource.keys() {
-        let _ = server.ask(&["DEL", key]);
-    }
-    played
+    let server = Server::start(urls, 1, &resource.keys())?.remove(0);
+    play(&server, &name, &resource)
 }
 
 fn play(server: &Server, name: &str, resource: &Resource) -> Result<u8, LabError> {
@@ -50,12 +46,10 @@ fn play(server: &Server, name: &str, resource: &Resource) -> Result<u8, LabError
     let mut connection = connect(server.url())?;
     let (a, b) = (Process::start(server.url())?, Process::start(server.url())?);
     let mut write = |who: &str, guard: &Guard| {
-        let written = resource.write(&mut connection, guard.fence(), Some(guard.fence()))?;
-        let answer = match written {
-            Written::Ok => "accepted",
-            Written::Stale => "ACCEPTED, although a later holder has written",
-            Written::Refused => "REFUSED: a larger token has been seen",
-        };
+        let number = resource.number(&mut connection)?;
+        let written = resource.write(&mut connection, number, Some(guard.fence()))?;
+        let answer =
+            if written == Written::Refused { "REFUSED: a larger token has been seen" } else { "accepted" };
         tell!("{who} writes with token {}: {answer}", guard.fence());
         Ok::<_, LabError>(written)
     };

@@ -19,12 +19,15 @@ mod report;
 mod resource;
 mod servers;
 mod tied;
+mod traces;
 
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 use tenure_forms::{FORMS, Form};
 use tenure_model::lab::Promise;
+
+use crate::traces::Traces;
 
 /// The locks of the documents: explained, checked, broken on purpose
 #[derive(clap::Args, Debug)]
@@ -38,7 +41,7 @@ pub struct Args {
 enum Command {
     /// The forms, in the order of history
     Ls(explain::LsArgs),
-    /// How a form works, what breaks, what the next one changed, and the slips of the documents' listings
+    /// How a form works, what breaks and when, what the next one changed, and the slips of the documents' listings
     Explain(explain::Args),
     /// Tries everything that can happen with a form; without a name: with all of them
     Check(check::Args),
@@ -81,6 +84,13 @@ impl From<redis::RedisError> for LabError {
 
 /// Carries a command of the lab out. Returns the exit code: 0, or 1 if what was seen is not what was expected.
 pub fn run(args: Args) -> Result<u8, LabError> {
+    Traces::guard()?;
+    let done = carry_out(args);
+    Traces::end();
+    done
+}
+
+fn carry_out(args: Args) -> Result<u8, LabError> {
     match args.command {
         Command::Ls(args) => Ok(explain::ls(&args)),
         Command::Explain(args) => Ok(explain::explain(&args)),

@@ -1,21 +1,20 @@
 //! `tenure lab replay`: the schedule that breaks a form, on a real server, with real commands.
 
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use redis::Value;
+use tenure_engine::unix_ms;
 use tenure_forms::{Command, Form, Reply};
-use tenure_model::lab::pinned;
-use tenure_model::lab::{Action, Broken, Doing, Promise, TTL_MS, Verdict, World, diagram, verdict};
+use tenure_model::lab::diagram::{self, Lanes, called};
+use tenure_model::lab::{Action, Broken, Doing, Promise, STEPS_MAX, TTL_MS, Verdict, World, pinned, verdict};
 
-use crate::report::tell;
+use crate::report::{progress, tell};
 use crate::servers::Server;
 use crate::{LabError, fenced};
 
 /// Time passes for so much longer than in the model: the server counts from when a command reached it.
 const LATER: Duration = Duration::from_millis(40);
-
-/// The steps that a caller may need to come to an end.
-const STEPS_MAX: usize = 40;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -25,33 +24,43 @@ pub(crate) struct Args {
     /// Which of its broken promises; otherwise the one that it is known for
     #[arg(long, value_name = "NAME", value_parser = crate::promise_named)]
     promise: Option<Promise>,
-    /// The server; otherwise one is started. For redlock three times
+    /// The server, by redis://HOST:PORT/DB or unix:/PATH; otherwise one is started. For redlock three times. Everybody on
+    /// this host can read a password in it
     #[arg(long, value_name = "URL")]
     url: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<u8, LabError> {
     if args.form.steps.is_none() {
-        return fenced::replay(&args.url);
+        return match args.promise {
+            None => fenced::replay(&args.url),
+            Some(_) => Err(LabError::Usage(
+                "tenure is replayed as a whole: a stale writer is refused. How a store that forgets lets two hold: \
+                 tenure lab check tenure"
+                    .to_owned(),
+            )),
+        };
     }
-    let promise = args.promise.unwrap_or_else(|| pinned::headline(args.form.name));
-    let found = promise.concerns(args.form).then(|| verdict(args.form, promise));
-    let Some(Verdict::Broken(broken)) = found else {
-        let breaks = |one: &Promise| matches!(pinned::of(args.form.name, *one), Some(pinned::Pin::Broken(_)));
-        let broken: Vec<_> = Promise::ALL.into_iter().filter(breaks).map(Promise::name).collect();
-        return Err(LabError::Usage(format!(
-            "{} does not break {}; it breaks {}",
-            args.form.name,
-            promise.name(),
-            broken.join(", ")
-        )));
+    let expected = pinned::of(args.form.name);
+    let promise = args.promise.unwrap_or(expected.headline);
+    if !expected.broken().any(|one| one == promise) {
+        let broken: Vec<_> = expected.broken().map(Promise::name).collect();
+        let text =
+            format!("{} does not break {}; it breaks {}", args.form.name, promise.name(), broken.join(", "));
+        return Err(LabError::Usage(text));
+    }
+    progress(&format!("looking for the shortest way to break {}", args.form.name));
+    let Verdict::Broken(broken) = verdict(args.form, promise) else {
+        return Err(LabError::Server(
+            "the check does not find what is pinned; see tenure lab check".to_owned(),
+        ));
     };
-    let servers = Server::start(&args.url, args.form.nodes)?;
     let key = key()?;
-    let mut stage = Stage { servers, key, world: broken.begin.beginning_at(next_second()), agrees: true };
-    let played = stage.play(promise, &broken);
-    stage.clean();
-    played
+    let servers = Server::start(&args.url, args.form.nodes, &[&key])?;
+    let own = args.url.is_empty();
+    // At the beginning of a second, as in the model.
+    let world = broken.begin.beginning_at(unix_ms() / 1000 * 1000);
+    Stage { servers, own, key, world }.play(promise, &broken)
 }
 
 /// A key that nobody else uses.
@@ -60,21 +69,13 @@ pub(crate) fn key() -> Result<String, LabError> {
     Ok(format!("tenure-lab:{number:08x}"))
 }
 
-/// Waits for the beginning of a second, where the forms that count them begin alike; in milliseconds since 1970.
-fn next_second() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begin = now.as_secs() + 1;
-    sleep(Duration::from_secs(begin).saturating_sub(now));
-    begin * 1000
-}
-
 /// The real servers, and the world as it has to be.
 struct Stage {
     servers: Vec<Server>,
+    /// The servers are ours.
+    own: bool,
     key: String,
     world: World,
-    /// Every answer was as expected.
-    agrees: bool,
 }
 
 impl Stage {
@@ -85,22 +86,36 @@ impl Stage {
         if let Some(clocks) = diagram::clocks(&self.world) {
             tell!("clocks: {clocks}");
         }
-        tell!("the key `lock` is {}\n\n{}", self.key, diagram::head(&self.world));
+        if !self.own && broken.actions.iter().any(|action| matches!(action, Action::Forget(_))) {
+            tell!("no server of yours is restarted: the key is deleted instead");
+        }
+        let lanes = Lanes::of(&self.world, &broken.actions);
+        tell!("the key `lock` is {}\n\n{}", self.key, lanes.head());
         for action in &broken.actions {
-            self.step(*action)?;
+            let Step { happened, keys, expected } = self.step(*action)?;
+            tell!("{}", lanes.row(&self.world, *action, &happened, &keys));
+            if let Some(expected) = expected {
+                tell!(
+                    "\nThe server should have answered {expected}: this is not the way that `tenure lab check` found."
+                );
+                return Ok(1);
+            }
         }
         tell!("\n{}\n", broken.what);
-        self.damage(promise)?;
-        if self.agrees {
-            tell!("\nEach answer was the one that `tenure lab check` reckons with.");
-        } else {
-            tell!("\nThe server answered otherwise than reckoned with: see above.");
-        }
-        Ok(u8::from(!self.agrees))
+        let damaged = self.damage(promise)?;
+        tell!(
+            "\n{}",
+            if damaged {
+                "Each answer was the one that `tenure lab check` reckons with."
+            } else {
+                "This is not the damage that was to be seen."
+            }
+        );
+        Ok(u8::from(!damaged))
     }
 
     /// Lets something happen, in the world and on the servers.
-    fn step(&mut self, action: Action) -> Result<(), LabError> {
+    fn step(&mut self, action: Action) -> Result<Step, LabError> {
         let before_ms = self.world.now_ms;
         let mut happened = self.world.act(action);
         match action {
@@ -112,16 +127,11 @@ impl Stage {
         if let Some(done) = &mut happened.done {
             let reply = self.servers[done.node].run(&self.key, &done.command)?;
             if reply != done.reply {
-                self.agrees = false;
-                expected = Some(std::mem::replace(&mut done.reply, reply));
+                expected = Some(diagram::answer(&done.command, &done.reply));
+                done.reply = reply;
             }
         }
-        let keys = self.keys()?;
-        tell!("{}", diagram::row(&self.world, action, &happened, &keys));
-        if let Some(expected) = expected {
-            tell!("       expected: {}", diagram::answer(&expected));
-        }
-        Ok(())
+        Ok(Step { happened, keys: self.keys()?, expected })
     }
 
     /// What the servers hold under the key.
@@ -131,93 +141,115 @@ impl Stage {
             let Reply::Value(Some(value)) = server.run(key, &Command::Get)? else {
                 return Ok("-".to_owned());
             };
-            let ms: i64 =
-                redis::from_redis_value(server.ask(&["PTTL", key])?).map_err(redis::RedisError::from)?;
+            let ms = server.number(&["PTTL", key])?;
             Ok(if ms < 0 { format!("{value} (no end)") } else { format!("{value} ({ms} ms)") })
         };
         self.servers.iter_mut().map(look).collect()
     }
 
-    /// Lets a caller go on until it has the lock, or is done.
-    fn go_on(&mut self, who: usize) -> Result<(), LabError> {
+    /// Lets a caller go on until it has the lock, or is done. False: the server answered otherwise than expected.
+    fn go_on(&mut self, who: usize) -> Result<bool, LabError> {
         for _ in 0..STEPS_MAX {
-            self.step(Action::Go(who))?;
+            let action = Action::Go(who);
+            let Step { happened, keys, expected } = self.step(action)?;
+            tell!("{}", diagram::line(&self.world, action, &happened, &keys));
+            if expected.is_some() {
+                return Ok(false);
+            }
             if matches!(self.world.players[who].doing, Doing::Idle | Doing::Inside { .. }) {
                 break;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// What comes of it.
-    fn damage(&mut self, promise: Promise) -> Result<(), LabError> {
+    /// What comes of it. False: nothing.
+    fn damage(&mut self, promise: Promise) -> Result<bool, LabError> {
         match promise {
             Promise::CrashFrees | Promise::KeyEnds => {
                 tell!("Three seconds later, long after the time that was asked for:");
                 self.wait(Duration::from_millis(3 * TTL_MS));
-                if promise == Promise::CrashFrees {
-                    self.newcomer()?;
+                let refused = if promise == Promise::CrashFrees {
+                    let newcomer = self.world.join();
+                    self.go_on(newcomer)? && !self.world.players[newcomer].has_won()
                 } else {
-                    let taken = self.servers[0].ask(&["SET", &self.key, "t3", "NX", "PX", "1000"])?;
-                    tell!(
-                        "  SET lock t3 NX PX 1000 → {}",
-                        if taken == redis::Value::Nil { "nil" } else { "OK" }
-                    );
-                }
-                let ttl: i64 = redis::from_redis_value(self.servers[0].ask(&["TTL", &self.key])?)
-                    .map_err(redis::RedisError::from)?;
+                    let taken =
+                        self.servers[0].ask(&["SET", &self.key, "c1", "NX", "PX", "1000"])? == Value::Okay;
+                    tell!("  SET lock c1 NX PX 1000 → {}", if taken { "OK" } else { "nil" });
+                    !taken
+                };
+                let ttl = self.servers[0].number(&["TTL", &self.key])?;
                 tell!("  TTL lock → {ttl}");
-                tell!("A key without an end: SET NX and SETNX wait for ever.");
-            }
-            Promise::OwnerOnly => {
-                tell!("The next one that comes:");
-                self.newcomer()?;
+                tell!("A key without an end: SETNX and SET NX wait for ever.");
+                Ok(refused && ttl == -1)
             }
             Promise::OwnIdentity => {
                 tell!("A releases, and means its own lock:");
-                self.go_on(0)?;
+                let agreed = self.go_on(0)?;
+                let gone = self.keys()?.iter().all(|key| key == "-");
+                tell!("B works on, and its lock is gone.");
+                Ok(agreed && gone && self.inside() == [1])
             }
             Promise::StampStays => {
-                let winner =
-                    self.world.players.iter().position(|player| matches!(player.doing, Doing::Inside { .. }));
-                tell!("The winner releases:");
-                self.go_on(winner.unwrap_or(0))?;
+                let winner = self.inside().first().copied().unwrap_or(0);
+                let wrote = self.world.players[winner].caller.wrote.clone();
+                let key = self.keys()?.remove(0);
+                tell!("{} wrote {wrote}. It releases:", called(winner));
+                let agreed = self.go_on(winner)?;
+                Ok(agreed && !key.starts_with(&wrote))
             }
-            Promise::LivingStays => {
-                tell!("The other one goes on:");
-                self.go_on(1)?;
-            }
-            Promise::Exclusion | Promise::Told | Promise::TokensRise => {}
+            Promise::Exclusion
+            | Promise::Told
+            | Promise::OwnerOnly
+            | Promise::TokensRise
+            | Promise::LossSurvived
+            | Promise::LivingStays => self.two_work(promise),
         }
-        let inside: Vec<_> = (0..self.world.players.len())
-            .filter(|who| matches!(self.world.players[*who].doing, Doing::Inside { .. }))
-            .map(diagram::called)
-            .collect();
-        match &inside[..] {
-            [] => {}
-            [one] => tell!("{one} works under the lock."),
-            [rest @ .., last] => tell!("{} and {last} work at the same time.", rest.join(", ")),
-        }
-        Ok(())
     }
 
-    /// A third caller wants the lock.
-    fn newcomer(&mut self) -> Result<(), LabError> {
-        let newcomer = self.world.join();
-        tell!("{}", diagram::head(&self.world));
-        self.go_on(newcomer)
+    /// Everybody who is about to have the lock goes on, and where one was freed somebody new comes.
+    fn two_work(&mut self, promise: Promise) -> Result<bool, LabError> {
+        let acquiring = |player: &tenure_model::lab::Player| matches!(player.doing, Doing::Acquiring { .. });
+        let mut comers: Vec<_> =
+            (0..self.world.players.len()).filter(|who| acquiring(&self.world.players[*who])).collect();
+        if promise == Promise::OwnerOnly {
+            // Before the one who has just lost it writes the key's end anew.
+            comers.insert(0, self.world.join());
+        }
+        if !comers.is_empty() {
+            tell!("And then:");
+        }
+        let mut agreed = true;
+        for who in comers {
+            agreed &= self.go_on(who)?;
+        }
+        let inside: Vec<_> = self.inside().into_iter().map(called).collect();
+        if let [rest @ .., last] = &inside[..] {
+            tell!("{} and {last} work at the same time.", rest.join(", "));
+        }
+        Ok(agreed && inside.len() > 1)
+    }
+
+    /// Who works under the lock.
+    fn inside(&self) -> Vec<usize> {
+        let players = self.world.players.iter().enumerate();
+        players
+            .filter(|(_, player)| matches!(player.doing, Doing::Inside { .. }))
+            .map(|(who, _)| who)
+            .collect()
     }
 
     fn wait(&mut self, time: Duration) {
         sleep(time);
         self.world.now_ms += time.as_millis() as u64;
     }
+}
 
-    /// Leaves nothing behind on a server that is not ours.
-    fn clean(&mut self) {
-        for server in &mut self.servers {
-            // What was to be shown has been shown.
-            let _ = server.ask(&["DEL", &self.key]);
-        }
-    }
+/// Something that happened on the servers.
+struct Step {
+    happened: tenure_model::lab::Happened,
+    /// What the key is now.
+    keys: Vec<String>,
+    /// The answer that was reckoned with, if another one came.
+    expected: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! What people read: tables and paragraphs in plain text.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use tenure_model::lab::{Promise, Verdict, pinned::Pin};
 
@@ -14,6 +14,13 @@ macro_rules! tell {
     ($($words:tt)*) => { $crate::report::print(&format!("{}\n", format_args!($($words)*))) };
 }
 pub(crate) use tell;
+
+/// Says on a terminal what is going on.
+pub(crate) fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("tenure: {text} ..");
+    }
+}
 
 /// Width of a paragraph.
 const WIDTH: usize = 100;
@@ -67,6 +74,14 @@ pub(crate) fn long(promise: Promise, verdict: &Verdict) -> String {
         Verdict::Kept { states } => format!("kept in all {} states", tenure_model::report::grouped(*states)),
         Verdict::Broken(broken) => {
             format!("BROKEN, in {} steps at the least: {}", broken.actions.len(), broken.what)
+        }
+        Verdict::InScope(scope, found) => {
+            format!(
+                "BROKEN, in {} steps at the least, where {}: {}",
+                found.actions.len(),
+                scope.about,
+                found.what
+            )
         }
         Verdict::NoTokens => "there are no tokens: nothing can refuse a late write".to_owned(),
     };

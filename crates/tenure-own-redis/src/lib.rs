@@ -1,7 +1,7 @@
 //! A Redis server of one's own, for a test or an experiment.
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -34,7 +34,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// It ran, and did not answer.
-    #[error("redis-server does not start within {STARTS_WITHIN:?}; its log:\n{log}")]
+    #[error("redis-server does not start; its log:\n{log}")]
     Silent {
         /// What it wrote.
         log: String,
@@ -49,6 +49,8 @@ pub enum StartError {
 pub struct Options {
     /// A program and its first arguments that the server's command line is handed to.
     pub through: Vec<OsString>,
+    /// Where its directory is made, if not among the system's temporary ones.
+    pub inside: Option<PathBuf>,
     /// More arguments: `["--maxmemory", "2mb"]`.
     pub args: Vec<String>,
     /// Environment of the process.
@@ -88,7 +90,8 @@ impl RedisServer {
 
     /// As [`RedisServer::with`], for whom a missing server is no bug.
     pub fn try_with(options: Options) -> Result<Self, StartError> {
-        let dir = tempfile::Builder::new().prefix("tenure-redis-").tempdir()?;
+        let inside = options.inside.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("tenure-redis-").tempdir_in(inside)?;
         for _ in 0..TRIES {
             // Free now; somebody may take it before the server does. Then another one is tried.
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -96,7 +99,7 @@ impl RedisServer {
                 return Ok(Self { child, port, options, dir });
             }
         }
-        Err(StartError::Silent { log: std::fs::read_to_string(dir.path().join("log")).unwrap_or_default() })
+        Err(silent(dir.path()))
     }
 
     /// Its port on 127.0.0.1.
@@ -140,9 +143,15 @@ impl RedisServer {
     /// # Panics
     /// When it does not start again.
     pub fn restart_empty(&mut self) {
+        self.try_restart_empty().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// As [`RedisServer::restart_empty`], for whom it is no bug if the port was taken meanwhile.
+    pub fn try_restart_empty(&mut self) -> Result<(), StartError> {
         self.kill();
-        let started = spawn(self.port, &self.options, self.dir.path()).expect("the program runs again");
-        self.child = started.expect("the server starts again");
+        self.child =
+            spawn(self.port, &self.options, self.dir.path())?.ok_or_else(|| silent(self.dir.path()))?;
+        Ok(())
     }
 
     /// Carries out one command over a connection of its own, as `redis-cli` would, and answers the raw reply.
@@ -174,9 +183,24 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
+fn silent(dir: &Path) -> StartError {
+    StartError::Silent { log: std::fs::read_to_string(dir.join("log")).unwrap_or_default() }
+}
+
+/// Is there such a program? It may be run through another one, which would not tell.
+fn found(program: &OsStr) -> std::io::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = Path::new(program).components().count() > 1;
+    let mut places = std::env::split_paths(&path).map(|dir| dir.join(program));
+    let found = if named { Path::new(program).is_file() } else { places.any(|place| place.is_file()) };
+    if found { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
+}
+
 /// `None`: it ended at once, or never answered.
 fn spawn(port: u16, options: &Options, dir: &Path) -> Result<Option<Child>, StartError> {
     let program = std::env::var_os(PROGRAM_VARIABLE).unwrap_or_else(|| "redis-server".into());
+    let missing = |error| StartError::Missing { program: program.display().to_string(), error };
+    found(&program).map_err(missing)?;
     let _ = std::fs::remove_file(dir.join("sock"));
     let mut words = options.through.iter().chain([&program]);
     let mut child = Command::new(words.next().expect("there is the program"))
@@ -191,7 +215,7 @@ fn spawn(port: u16, options: &Options, dir: &Path) -> Result<Option<Child>, Star
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|error| StartError::Missing { program: program.display().to_string(), error })?;
+        .map_err(missing)?;
     let deadline = Instant::now() + STARTS_WITHIN;
     while Instant::now() < deadline {
         // Asked through its own socket, which it makes once it has the port: on the port another server may answer

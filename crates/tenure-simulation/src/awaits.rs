@@ -54,7 +54,7 @@ pub enum Where {
 }
 
 /// Every await of the library: each is cancelled at some seed.
-pub const AWAITS: [(Op, Where); 37] = [
+pub const AWAITS: [(Op, Where); 38] = [
     (Op::Acquire, Where::NotYetPolled),
     (Op::Acquire, Where::FirstAsk),
     (Op::Acquire, Where::InLine),
@@ -65,6 +65,7 @@ pub const AWAITS: [(Op, Where); 37] = [
     (Op::TryAcquire, Where::FirstAsk),
     (Op::TryAcquire, Where::InLine),
     (Op::TryAcquire, Where::AskingAgain),
+    (Op::TryAcquire, Where::LookingWhoHolds),
     (Op::AcquireNow, Where::NotYetPolled),
     (Op::AcquireNow, Where::FirstAsk),
     (Op::AcquireNow, Where::LookingWhoHolds),

@@ -159,7 +159,8 @@ impl World {
             let stands = self.store.occupant(&watched.name).is_some_and(|(owner, token, ends)| {
                 (owner.holder, token.0) == (holder, watched.lease.fence()) && now_ms <= ends.0
             });
-            if holding.iter().any(|(name, _)| **name == watched.name) {
+            // Guards of one session share a hold.
+            if holding.iter().any(|(name, other)| **name == watched.name && *other != holder) {
                 broken = Some((Rule::Exclusion, watched, "holds at the same time as another"));
             } else if !stands {
                 broken = Some((Rule::Belief, watched, "believes in a hold that is not there"));
@@ -184,6 +185,13 @@ impl World {
         if self.is_traced() {
             let who = self.short(holder);
             self.note(format_args!("{name}: {who} has a guard"));
+        }
+        let nests = self.oracle.watched.iter().any(|other| other.lease.holder() == holder);
+        if nests && (!lease.holds() || lease.loss().is_some()) {
+            self.fail(
+                Rule::Belief,
+                format!("{name}: a guard nests in the lost hold of {}", self.short(holder)),
+            );
         }
         let id = self.fresh_id();
         if self.members[member].alive {

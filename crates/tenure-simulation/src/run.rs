@@ -171,8 +171,9 @@ fn populate(sim: &Sim, tasks: &mut Vec<JoinHandle<()>>) {
         let world = locked(sim);
         (world.swarm.tasks, world.members[me].clock.clone())
     };
+    let session = client.session();
     for _ in 0..many {
-        let task = Task { sim: sim.clone(), me, client: client.clone() };
+        let task = Task { sim: sim.clone(), me, client: client.clone(), session: session.clone() };
         let handle = tokio::spawn(stoppable(clock.clone(), task.live()));
         locked(sim).members[me].tasks.push(handle.abort_handle());
         tasks.push(handle);
@@ -301,7 +302,7 @@ async fn everybody_is_served(sim: &Sim) {
             Ok(guard) => {
                 let id = locked(sim).watch(me, guard.lease().clone());
                 locked(sim).done(id);
-                if !guard.release().await.is_ok_and(|released| released.confirmed) {
+                if !guard.release().await.is_ok_and(tenure::Released::is_confirmed) {
                     locked(sim)
                         .fail(Rule::Confirmed, "a release without faults was not confirmed".to_owned());
                 }

@@ -10,6 +10,7 @@ pub(crate) enum Deed {
     TryAcquire,
     AcquireNow,
     With,
+    Nest,
     Inspect,
     List,
     AskToStop,
@@ -17,11 +18,12 @@ pub(crate) enum Deed {
     Rest,
 }
 
-pub(crate) const DEEDS: [Deed; 9] = [
+pub(crate) const DEEDS: [Deed; 10] = [
     Deed::Acquire,
     Deed::TryAcquire,
     Deed::AcquireNow,
     Deed::With,
+    Deed::Nest,
     Deed::Inspect,
     Deed::List,
     Deed::AskToStop,
@@ -86,10 +88,10 @@ impl Swarm {
         let cancel = often(80);
         let near = random.chance(30);
         let mut deeds = [0; DEEDS.len()];
-        for (at, weight) in [30, 10, 10, 20, 4, 3, 6, 1, 4].into_iter().enumerate() {
+        for (at, weight) in [30, 10, 10, 20, 15, 4, 3, 6, 1, 4].into_iter().enumerate() {
             deeds[at] = if random.chance(70) { random.within(1, weight) } else { 0 };
         }
-        if deeds[..4].iter().all(|weight| *weight == 0) {
+        if deeds[..5].iter().all(|weight| *weight == 0) {
             deeds[0] = 1;
         }
         Self {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure::{AcquireError, Client, Guard, Lease, Lock, LostAtWork, ReleaseError, WithError};
+use tenure::{AcquireError, Client, Guard, Lease, Lock, LostAtWork, ReleaseError, Session, WithError};
 use tenure_core::Name;
 use tokio::time::sleep;
 
@@ -27,6 +27,8 @@ pub(crate) struct Task {
     pub(crate) sim: Sim,
     pub(crate) me: usize,
     pub(crate) client: Client,
+    /// Shared by the tasks of a process.
+    pub(crate) session: Session,
 }
 
 /// A future that does not run while its process is stopped.
@@ -58,6 +60,7 @@ impl Task {
             match deed {
                 Deed::Acquire | Deed::TryAcquire | Deed::AcquireNow => self.take(deed).await,
                 Deed::With => self.with().await,
+                Deed::Nest => self.nest().await,
                 Deed::Inspect => {
                     let name = self.name();
                     let client = &self.client;
@@ -112,7 +115,11 @@ impl Task {
     }
 
     fn lock(&self) -> Lock {
-        let mut lock = self.client.lock(self.name()).ttl(self.ttl());
+        self.on_any_terms(self.client.lock(self.name()))
+    }
+
+    fn on_any_terms(&self, lock: Lock) -> Lock {
+        let mut lock = lock.ttl(self.ttl());
         lock = match self.draw(|random| random.below(5)) {
             0 => lock.wait_forever(),
             1 => lock.wait(Duration::from_millis(self.draw(|random| random.below(200)))),
@@ -123,8 +130,13 @@ impl Task {
     }
 
     async fn take(&self, deed: Deed) {
-        let (lock, patience) = (self.lock(), self.patience());
-        let sim = &self.sim;
+        if let Some(guard) = self.acquire(deed, self.lock()).await {
+            self.hold(guard).await;
+        }
+    }
+
+    async fn acquire(&self, deed: Deed, lock: Lock) -> Option<Guard> {
+        let (sim, patience) = (&self.sim, self.patience());
         let taken = match deed {
             Deed::TryAcquire => drive(sim, Op::TryAcquire, patience, |_| lock.try_acquire()).await,
             Deed::AcquireNow => drive(sim, Op::AcquireNow, patience, |_| lock.acquire_now())
@@ -133,9 +145,31 @@ impl Task {
             _ => drive(sim, Op::Acquire, patience, |_| lock.acquire()).await.map(|taken| taken.map(Some)),
         };
         match taken {
-            Some(Ok(Some(guard))) => self.hold(guard).await,
-            Some(Err(error)) => self.refused(&error),
-            Some(Ok(None)) | None => {}
+            Some(Ok(guard)) => guard,
+            Some(Err(error)) => {
+                self.refused(&error);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Takes a lock of the session again, which holds it by then or not; the guards go in any order.
+    async fn nest(&self) {
+        let name = self.name();
+        let mut guards = Vec::new();
+        for _ in 0..2 {
+            let deed = self.draw(|random| random.pick(&[Deed::Acquire, Deed::TryAcquire, Deed::AcquireNow]));
+            if let Some(guard) = self.acquire(deed, self.on_any_terms(self.session.lock(name))).await {
+                let id = locked(&self.sim).watch(self.me, guard.lease().clone());
+                guards.push((id, guard));
+            }
+        }
+        while !guards.is_empty() {
+            let (id, guard) =
+                guards.swap_remove(self.draw(|random| random.below(guards.len() as u64)) as usize);
+            self.work(&guard).await;
+            self.give_back(id, guard).await;
         }
     }
 
@@ -149,7 +183,11 @@ impl Task {
             world.note(format_args!("p{me} did not acquire: {kind}"));
         }
         let expected = match error {
-            AcquireError::Busy(_) | AcquireError::WaitElapsed { .. } | AcquireError::Backend(_) => true,
+            AcquireError::Busy(_)
+            | AcquireError::WaitElapsed { .. }
+            | AcquireError::Backend(_)
+            | AcquireError::OldGuards { .. }
+            | AcquireError::LostAtOnce(_) => true,
             AcquireError::ClockAhead { .. } => world.swarm.wrong_clocks,
             _ => false,
         };
@@ -161,6 +199,10 @@ impl Task {
     async fn hold(&self, guard: Guard) {
         let id = locked(&self.sim).watch(self.me, guard.lease().clone());
         self.work(&guard).await;
+        self.give_back(id, guard).await;
+    }
+
+    async fn give_back(&self, id: u64, guard: Guard) {
         locked(&self.sim).done(id);
         if self.draw(|random| random.chance(30)) {
             return drop(guard);
@@ -171,7 +213,7 @@ impl Task {
         let mut world = locked(&self.sim);
         match released {
             Some(Err(ReleaseError::NotHeld)) => world.alarmed(holder, told),
-            Some(Ok(released)) if released.confirmed => world.confirmed(&name, holder),
+            Some(Ok(released)) if released.is_confirmed() => world.confirmed(&name, holder),
             _ => {}
         }
     }

@@ -29,7 +29,7 @@ impl Deferrer<SendMail> for Queue {
     async fn defer(&self, lock: &str, job: &SendMail, not_before: Duration) -> Result<JobId, Infallible> {
         let mut queue = self.0.lock().expect("no panic");
         queue.push_back(Deferred { lock: lock.to_owned(), job: job.clone(), not_before });
-        Ok(JobId(format!("mail-{}", queue.len())))
+        Ok(JobId::new(format!("mail-{}", queue.len())))
     }
 }
 

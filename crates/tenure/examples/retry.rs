@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let lock = tenure.lock("example:retry");
     let held = lock.acquire().await?;
 
-    let error = lock.acquire_retrying(&Retry::times(3).every(Duration::from_millis(20))).await.unwrap_err();
+    let error = lock.acquire_retrying(Retry::times(3).every(Duration::from_millis(20))).await.unwrap_err();
     println!("{error}");
     assert!(matches!(error, AcquireError::GaveUp { tries: 4, .. }));
     assert!(error.try_again_in().is_some(), "the error knows when the lease ends");
@@ -23,8 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         held.release().await
     };
-    let (guard, released) = tokio::join!(lock.acquire_retrying(&growing), release);
-    assert!(released?.confirmed);
+    let (guard, released) = tokio::join!(lock.acquire_retrying(growing), release);
+    assert!(released?.is_confirmed());
     guard?.release().await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Take a lock again that is held already: functions that lock for themselves can call each other.
 
-use tenure::{AcquireError, Session};
+use tenure::{AcquireError, Released, Session};
 
 async fn book(session: &Session, amount: u32) -> Result<u32, AcquireError> {
     let _guard = session.lock("example:session").acquire().await?;
@@ -26,9 +26,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(other.try_acquire().await?.is_none(), "another session is somebody else");
 
     // In any order: the hold goes with the last guard.
-    assert!(outer.release().await?.still_held);
+    assert_eq!(outer.release().await?, Released::StillHeld);
     assert!(inner.holds());
-    assert!(!inner.release().await?.still_held);
+    assert_eq!(inner.release().await?, Released::Confirmed);
     other.acquire().await?.release().await?;
     Ok(())
 }

@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Served by the release, not by asking again and again.
     let (second, released) = tokio::join!(lock.acquire(), release);
     let second = second?;
-    assert!(released?.confirmed && second.holds());
+    assert!(released?.is_confirmed() && second.holds());
     assert!(second.fence() > fence, "whatever the lock protects can refuse the first one from now on");
     second.release().await?;
 

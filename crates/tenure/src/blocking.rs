@@ -20,12 +20,17 @@
 //! # Ok(()) }
 //! ```
 //!
-//! On a thread of a tokio runtime (`spawn_blocking` included) nothing here may wait for others, because those could be on
-//! the same thread: [`Client::connect`] and every acquire say so with [`InsideRuntime`].
+//! On a thread of a tokio runtime (`spawn_blocking` included) nothing here waits for others: [`Client::connect`] and
+//! every acquire fail with [`InsideRuntime`], which says why and what to do instead.
+//!
+//! Not here, because what blocks can't watch: [`crate::Lease::watch`], and [`crate::OnLoss`], since work that blocks
+//! always runs to its end. [`crate::Lease::job_file`], [`crate::Guard::leave`] and [`crate::Client::over`] are for
+//! programs that supervise others, such as `tenure` itself, and those are async.
 
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -34,12 +39,15 @@ use tenure_engine::Fault;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::client::InspectError;
+use crate::defer::{DeferError, Deferrer, RanOrDeferred};
 use crate::error::{
     AcquireError, ConnectError, ExtendError, Forked, InsideRuntime, LostAtWork, ReleaseError, Released,
-    WithError,
+    StopError, WithError,
 };
+use crate::inspect::Inspection;
 use crate::retry::Retry;
-use crate::work::{OnBusy, Ran, finished};
+use crate::work::{OnBusy, Ran, caught, finished};
 
 /// How long the thread goes on after its last user is gone, to send the releases that dropped guards still owe.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -54,12 +62,12 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(url: &str) -> Result<(Arc<Self>, crate::Client), ConnectError> {
+    fn start(builder: crate::Builder) -> Result<(Arc<Self>, crate::Client), ConnectError> {
         let no_thread = |error: std::io::Error| Fault::refused(format!("no thread for the client: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
         let handle = runtime.handle().clone();
-        let client = runtime.block_on(crate::Client::connect(url))?;
+        let client = runtime.block_on(builder.connect())?;
         let (stop, stopped) = oneshot::channel::<()>();
         let last = client.clone();
         let life = async move {
@@ -78,9 +86,13 @@ impl Worker {
         }
         let (done, end) = mpsc::sync_channel(1);
         self.runtime.spawn(async move {
-            let _ = done.send(future.await);
+            let _ = done.send(caught(future).await);
         });
-        Ok(end.recv().expect("the thread lives as long as its users"))
+        match end.recv().expect("the thread lives as long as its users") {
+            Ok(value) => Ok(value),
+            // A bug on that thread is told where somebody waits for it.
+            Err(panic) => resume_unwind(panic),
+        }
     }
 }
 
@@ -98,9 +110,12 @@ pub struct Client {
 impl Client {
     /// Connects to a store and starts the client's thread. The URLs are those of [`crate::Client::connect`].
     pub fn connect(url: &str) -> Result<Self, ConnectError> {
-        may_wait()?;
-        let (worker, client) = Worker::start(url)?;
-        Ok(Self { client, worker })
+        Self::builder(url).connect()
+    }
+
+    /// A client with settings of its own, as [`crate::Client::builder`].
+    pub fn builder(url: &str) -> Builder {
+        Builder { builder: crate::Client::builder(url) }
     }
 
     /// The lock of this name, as [`crate::Client::lock`].
@@ -113,9 +128,58 @@ impl Client {
         Session { session: self.client.session(), worker: self.worker.clone() }
     }
 
+    /// The store in words, without secrets.
+    pub fn scope(&self) -> String {
+        self.client.scope()
+    }
+
+    /// One lock: who holds it, who waits. [`crate::Client::inspect`]
+    pub fn inspect(&self, name: &str) -> Result<Inspection, InspectError> {
+        let (client, name) = (self.client.clone(), name.to_owned());
+        self.worker.wait(async move { client.inspect(&name).await })?
+    }
+
+    /// The locks that are held or waited for, sorted by name: [`crate::Client::list`].
+    pub fn list(&self) -> Result<Vec<Inspection>, InspectError> {
+        let client = self.client.clone();
+        self.worker.wait(async move { client.list().await })?
+    }
+
+    /// Asks a holder to stop: [`crate::Client::ask_to_stop`]. True: it was told by a message as well.
+    pub fn ask_to_stop(&self, name: &str, holder: HolderId, by: &str) -> Result<bool, StopError> {
+        let (client, name, by) = (self.client.clone(), name.to_owned(), by.to_owned());
+        self.worker.wait(async move { client.ask_to_stop(&name, holder, &by).await })?
+    }
+
     /// Gives back whatever this client still holds, as [`crate::Client::close`]: for the end of a program.
     pub fn close(self, limit: Duration) -> bool {
         self.worker.wait(self.client.close(limit)).unwrap_or(false)
+    }
+}
+
+/// Settings of a [`Client`], as [`crate::Builder`]. Made by [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `connect`"]
+pub struct Builder {
+    builder: crate::Builder,
+}
+
+impl Builder {
+    /// What this process is called on its card; its command line otherwise.
+    pub fn label(self, label: &str) -> Self {
+        Self { builder: self.builder.label(label) }
+    }
+
+    /// Tell of holds and waits as soon as they begin, and not only when they are older than a second.
+    pub fn announce_at_once(self) -> Self {
+        Self { builder: self.builder.announce_at_once() }
+    }
+
+    /// Connects and starts the client's thread.
+    pub fn connect(self) -> Result<Client, ConnectError> {
+        may_wait()?;
+        let (worker, client) = Worker::start(self.builder)?;
+        Ok(Client { client, worker })
     }
 }
 
@@ -205,24 +269,55 @@ impl Lock {
     }
 
     /// Tries until it has the lock or `retry` says to give up: [`crate::Lock::acquire_retrying`].
-    pub fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
-        let (lock, retry) = (self.lock.clone(), *retry);
-        Ok(self.guard(self.ask(async move { lock.acquire_retrying(&retry).await })?))
+    pub fn acquire_retrying(&self, retry: Retry) -> Result<Guard, AcquireError> {
+        let lock = self.lock.clone();
+        Ok(self.guard(self.ask(async move { lock.acquire_retrying(retry).await })?))
     }
 
     /// Runs `work` under the lock: waits for it, takes it, and gives it back on return, on error (what `work` returns is
     /// returned as it is) and on panic, which goes on. What blocks can't be stopped from outside: long work asks
-    /// [`Lease::holds`] or [`Lease::lost`] between its steps. If the lock was lost meanwhile, the error says so, and
-    /// brings what the work returned.
+    /// [`Lease::holds`] or [`Lease::loss`] between its steps. If the lock was lost meanwhile, the error says so, and
+    /// brings what the work returned. That, and a panic as well, may come up to five seconds late, if the store does not
+    /// answer the release.
     pub fn with<T>(&self, work: impl FnOnce(&Lease) -> T) -> Result<T, WithError<T>> {
-        Ok(self.acquire()?.under(work)?)
+        let lock = self.lock.clone();
+        let guard = self.ask(async move { lock.acquire().await?.fit_for_work().await })?;
+        Ok(self.guard(guard).under(work)?)
     }
 
     /// As [`Lock::with`], and `on_busy` says what to do if somebody else holds the lock.
     pub fn run<T>(&self, on_busy: OnBusy, work: impl FnOnce(&Lease) -> T) -> Result<Ran<T>, WithError<T>> {
+        Ok(match self.take_or_skip(on_busy)? {
+            Ran::Done(guard) => Ran::Done(guard.under(work)?),
+            Ran::Skipped(holder) => Ran::Skipped(holder),
+        })
+    }
+
+    /// Runs `work` on `job` under the lock if it is free, and hands the job to the deferrer if somebody else holds it:
+    /// [`crate::Lock::run_or_defer`]. What the deferrer awaits runs on this thread, over the client's runtime.
+    pub fn run_or_defer<J, D, T>(
+        &self,
+        job: J,
+        deferrer: &D,
+        work: impl FnOnce(&Lease, J) -> T,
+    ) -> Result<RanOrDeferred<T>, DeferError<T, J, D::Error>>
+    where
+        D: Deferrer<J>,
+    {
+        match self.take_or_skip(OnBusy::Skip) {
+            Ok(Ran::Done(guard)) => {
+                let done = guard.under(|lease| work(lease, job));
+                done.map(RanOrDeferred::Done).map_err(DeferError::Lost)
+            }
+            Ok(Ran::Skipped(holder)) => self.worker.runtime.block_on(self.lock.defer(job, deferrer, holder)),
+            Err(error) => Err(DeferError::Acquire { error, job }),
+        }
+    }
+
+    fn take_or_skip(&self, on_busy: OnBusy) -> Result<Ran<Guard>, AcquireError> {
         let lock = self.lock.clone();
         Ok(match self.ask(async move { lock.take_or_skip(on_busy).await })? {
-            Ran::Done(guard) => Ran::Done(self.guard(guard).under(work)?),
+            Ran::Done(guard) => Ran::Done(self.guard(guard)),
             Ran::Skipped(holder) => Ran::Skipped(holder),
         })
     }
@@ -286,8 +381,16 @@ impl Lease {
     }
 
     /// The reason, if the holder must stop by now. Does not wait.
-    pub fn lost(&self) -> Option<Lost> {
+    pub fn loss(&self) -> Option<Lost> {
         self.lease.loss()
+    }
+
+    /// Waits until the holder must stop, but no longer than `limit`: for work that would pause anyway, and should be
+    /// told of a loss meanwhile. `None`: it may go on.
+    pub fn lost_within(&self, limit: Duration) -> Option<Lost> {
+        let lease = self.lease.clone();
+        let lost = async move { tokio::time::timeout(limit, lease.lost()).await.ok() };
+        self.worker.wait(lost).ok().flatten()
     }
 
     /// Begins the lease anew with another length: [`crate::Lease::extend`].
@@ -319,11 +422,18 @@ impl Guard {
 
     /// Runs work under this guard, and gives the lock back.
     fn under<T>(self, work: impl FnOnce(&Lease) -> T) -> Result<T, LostAtWork<T>> {
-        let value = work(&self.lease);
-        let guard = self.guard;
-        // In a forked copy nothing is released and nothing was lost.
-        let lost = self.lease.worker.wait(async move { guard.settle().await }).unwrap_or_default();
-        finished(value, lost)
+        let Self { guard, lease } = self;
+        match catch_unwind(AssertUnwindSafe(|| work(&lease))) {
+            // In a forked copy nothing is released and nothing was lost.
+            Ok(value) => {
+                finished(value, lease.worker.wait(async move { guard.settle().await }).unwrap_or_default())
+            }
+            // The panic may be the end of the program.
+            Err(panic) => {
+                let _ = lease.worker.wait(guard.give_back());
+                resume_unwind(panic)
+            }
+        }
     }
 }
 
@@ -338,5 +448,19 @@ impl Deref for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.guard.fmt(f)
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_on_the_thread_goes_on_in_the_caller_and_the_thread_lives() {
+        let client = Client::connect("memory:").unwrap();
+        let call = || -> Result<(), Forked> { client.worker.wait(async { panic!("a bug") }) };
+        let panic: Box<dyn std::any::Any + Send> = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"a bug"));
+        client.lock("x").acquire().unwrap().release().unwrap();
     }
 }

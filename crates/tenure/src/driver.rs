@@ -261,6 +261,20 @@ impl Driver {
         HolderId { process: self.engine.process(), serial }
     }
 
+    /// Waits until the store has answered a release of this client that is under way. False: somebody else holds, or
+    /// stays, or it takes too long.
+    pub(crate) async fn is_given_back(&self, holder: HolderId, patience: Duration) -> bool {
+        if holder.process != self.engine.process() {
+            return false;
+        }
+        let mut leaving = match self.table().entries.get(&holder.serial) {
+            None => return true,
+            Some(entry) if matches!(entry.claim.phase(), Phase::Leaving(_)) => entry.view.watch(),
+            Some(_) => return false,
+        };
+        tokio::time::timeout(patience, leaving.over()).await.is_ok()
+    }
+
     /// Gives everything back: for the end of a client. The claims that are not over yet.
     pub(crate) fn release_all(&self) -> usize {
         let mut serials: Vec<u32> = self.table().entries.keys().copied().collect();

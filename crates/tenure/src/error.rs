@@ -59,7 +59,9 @@ pub enum BadInput {
     #[error("a ttl of {0:?} is no whole number of seconds from 1 s to 24 h, in which this protocol counts")]
     TtlSeconds(Duration),
     /// How long to wait.
-    #[error("a wait of {0:?} is longer than 365 days; to wait without a limit, set none")]
+    #[error(
+        "a wait of {0:?} is longer than 365 days; without a limit it is wait_forever(), or a Retry without within()"
+    )]
     Wait(Duration),
     /// How long to pause between tries.
     #[error("a pause of {0:?} between tries is outside 1 ms to 24 h")]
@@ -99,7 +101,7 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// All tries found the lock busy.
-    #[error("gave up after {tries} tries in {waited:?}; {holder}; {again}", again = .holder.again())]
+    #[error("gave up after {} in {waited:?}; {holder}; {again}", counted(*.tries), again = .holder.again())]
     GaveUp {
         /// Who holds at the end of it.
         holder: Box<Holder>,
@@ -108,20 +110,24 @@ pub enum AcquireError {
         /// How long they took in all.
         waited: Duration,
     },
-    /// The session has guards of this lock already, but their hold is lost. A new one beside them would be taken for
-    /// theirs.
+    /// The session has guards of this lock already, but their hold is lost, or was asked to stop. A new hold beside
+    /// them would be taken for theirs. This is said at once, whatever was said about a busy lock: the caller itself
+    /// has to drop its guards, and neither waiting, nor trying again, nor deferring does that.
     #[error(
-        "this session still has guards of '{name}' from a hold that is over; drop them, then acquire again"
+        "this session still has guards of '{name}' from a hold that is lost; drop them, then acquire again"
     )]
     OldGuards {
         /// The lock.
         name: String,
     },
+    /// The lock was acquired, and lost before the work could begin. Nothing ran.
+    #[error("the lock was lost before the work began ({}), so nothing ran; try again", why(.0))]
+    LostAtOnce(Lost),
     /// Too many wait already.
     #[error("10000 others wait for this lock already; try again later")]
     Full,
     /// The store is out of reach, or refuses. Nothing is held; whatever was asked is taken back in the background.
-    #[error("{0}")]
+    #[error(transparent)]
     Backend(Arc<Fault>),
     /// The grant's fencing token is more than a minute ahead of this machine's clock, so either clock is badly
     /// wrong. The lock was given back.
@@ -140,6 +146,10 @@ pub enum AcquireError {
     /// [`crate::blocking`] was called on a thread of an async runtime.
     #[error(transparent)]
     InsideRuntime(#[from] InsideRuntime),
+}
+
+fn counted(tries: u32) -> String {
+    if tries == 1 { "1 try".to_owned() } else { format!("{tries} tries") }
 }
 
 impl AcquireError {
@@ -161,20 +171,37 @@ impl AcquireError {
 #[error("this process is a forked copy of the one that connected; connect anew after a fork")]
 pub struct Forked;
 
-/// A call that blocks was made on a thread of a tokio runtime, where it could wait for a task of its own thread.
+/// A call that blocks was made on a thread of a tokio runtime. Some of those may block and some must not, because a task
+/// of their own could be what they wait for; which of them this is can't be told, so all are refused.
+///
+/// The way out: [`crate::Client`], which a thread of `spawn_blocking` can drive with `Handle::block_on`; or a thread of
+/// `std`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this call blocks, and was made on a thread of a tokio runtime; use tenure::Client there")]
+#[error(
+    "this call blocks, and whether this thread of a tokio runtime may block can't be told; use tenure::Client here, or \
+     make the call on a thread of std"
+)]
 pub struct InsideRuntime;
 
 /// How a release went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Released {
-    /// The store has freed the lock. False: the lock was somebody else's or nobody's when the store answered, because an
-    /// earlier copy of the release had been carried out or it travelled for longer than the lease. It had left before the
-    /// lease's end, so nobody overlapped if the store kept its word. False as well if it is still held.
-    pub confirmed: bool,
+#[non_exhaustive]
+pub enum Released {
+    /// The store has freed the lock.
+    Confirmed,
+    /// The lock was somebody else's or nobody's when the store answered, because an earlier copy of the release had
+    /// been carried out or it travelled for longer than the lease. It had left before the lease's end, so nobody
+    /// overlapped if the store kept its word.
+    Unconfirmed,
     /// The [`crate::Session`] has other guards of this hold, so the lock is still held: nothing was sent.
-    pub still_held: bool,
+    StillHeld,
+}
+
+impl Released {
+    /// The store has freed the lock.
+    pub fn is_confirmed(self) -> bool {
+        self == Self::Confirmed
+    }
 }
 
 /// How a release did not go well.
@@ -223,14 +250,17 @@ pub enum ExtendError {
     Lost(Lost),
     /// No answer. The lease still ends when it did; automatic renewal goes on with the new length.
     #[error("the lease could not be extended: {0}")]
-    Unknown(Arc<Fault>),
+    Unknown(#[source] Arc<Fault>),
     /// This process is a forked copy.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
 /// Work under a lock did not end well. `T` is what the closure returned.
-#[derive(Debug, thiserror::Error)]
+///
+/// An error whatever `T` is. To box it, `T` has to be `'static`, and for most boxes `Send` and `Sync`; if it isn't, see
+/// [`WithError::without_value`].
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WithError<T> {
     /// The closure did not run.
@@ -241,14 +271,35 @@ pub enum WithError<T> {
     Lost(LostAtWork<T>),
 }
 
+impl<T> WithError<T> {
+    /// The same error, without what the work returned.
+    #[must_use]
+    pub fn without_value(self) -> WithError<()> {
+        match self {
+            Self::Acquire(error) => WithError::Acquire(error),
+            Self::Lost(lost) => WithError::Lost(lost.without_value()),
+        }
+    }
+}
+
+impl<T> fmt::Debug for WithError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire(error) => f.debug_tuple("Acquire").field(error).finish(),
+            Self::Lost(lost) => f.debug_tuple("Lost").field(lost).finish(),
+        }
+    }
+}
+
 impl<T> From<LostAtWork<T>> for WithError<T> {
     fn from(lost: LostAtWork<T>) -> Self {
         Self::Lost(lost)
     }
 }
 
-/// The lock was lost while work ran under it. `T` is what the work returns.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// The lock was lost while work ran under it. `T` is what the work returns; it is not shown.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error("the lock was lost while the work ran ({}); {}", Why(.why), consequence(.value.is_some()))]
 pub struct LostAtWork<T> {
     /// Why it was lost.
@@ -256,6 +307,21 @@ pub struct LostAtWork<T> {
     /// What the work returned, if it ran to its end: somebody else may have worked at the same time. `None`: it was
     /// dropped at the moment of the loss.
     pub value: Option<T>,
+}
+
+impl<T> LostAtWork<T> {
+    /// The same error, without what the work returned.
+    #[must_use]
+    pub fn without_value(self) -> LostAtWork<()> {
+        LostAtWork { why: self.why, value: self.value.map(drop) }
+    }
+}
+
+impl<T> fmt::Debug for LostAtWork<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.value.as_ref().map(|_| "..");
+        f.debug_struct("LostAtWork").field("why", &self.why).field("value", &value).finish()
+    }
 }
 
 fn consequence(finished: bool) -> &'static str {

@@ -9,10 +9,10 @@ use tenure_core::{End, HolderId, Input, Lost, Moment, Name, Reply, Token};
 use tenure_engine::Fault;
 
 use crate::driver::Driver;
-use crate::error::{ExtendError, Forked, ReleaseError, Released, until};
+use crate::error::{AcquireError, ExtendError, Forked, ReleaseError, Released, until};
 use crate::lock::checked_ttl;
 use crate::session::Nest;
-use crate::view::{LeaseState, LeaseWatch, Stage};
+use crate::view::{LeaseState, LeaseWatch};
 
 /// How long [`Guard::release`] waits for an answer.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Lease {
     }
 
     /// The fencing token: larger than that of every earlier holder of this lock. Pass it to whatever the lock
-    /// protects, and have it refuse smaller ones than it has seen.
+    /// protects, and have it refuse smaller ones than it has seen: [`crate::fence`].
     pub fn fence(&self) -> u64 {
         self.token.0
     }
@@ -165,10 +165,10 @@ impl Guard {
         self
     }
 
-    /// Gives up this guard's part of the hold. True: nobody else has a part of it, so the hold goes with this guard.
-    /// Of many that go at once, one is told so.
-    fn is_last(&mut self) -> bool {
-        self.nest.take().is_none_or(|nest| Arc::into_inner(nest).is_some())
+    /// Gives up this guard's part of the hold. Of many that go at once, one is told that it is the last.
+    fn give_up_part(&mut self) -> Part {
+        let last = self.nest.take().is_none_or(|nest| Arc::into_inner(nest).is_some());
+        if last { Part::Last } else { Part::Shared }
     }
 
     pub(crate) fn two_clocks(&self) -> bool {
@@ -193,18 +193,15 @@ impl Guard {
         }
         // Asked as long as this guard has its part: afterwards the last one may release at any moment.
         let held = self.nest.is_none() || self.holds();
-        if !self.is_last() {
-            let still_held = Released { confirmed: false, still_held: true };
-            return if held { Ok(still_held) } else { Err(ReleaseError::NotHeld) };
+        let part = self.give_up_part();
+        if part == Part::Shared {
+            return if held { Ok(Released::StillHeld) } else { Err(ReleaseError::NotHeld) };
         }
         let Lease { driver, serial, view, .. } = &mut self.lease;
         driver.carry_inline(*serial, Input::Release).await;
-        let over = view.find(|state| match &state.stage {
-            Stage::Over(end) => Some(end.clone()),
-            Stage::Wanting | Stage::Held(_) => None,
-        });
-        match tokio::time::timeout(RELEASE_PATIENCE, over).await {
-            Ok(End::Released { confirmed }) => Ok(Released { confirmed, still_held: false }),
+        match tokio::time::timeout(RELEASE_PATIENCE, view.over()).await {
+            Ok(End::Released { confirmed: true }) => Ok(Released::Confirmed),
+            Ok(End::Released { confirmed: false }) => Ok(Released::Unconfirmed),
             Ok(End::ReleaseUnknown { by }) => Err(ReleaseError::Unknown { free_in: until(driver.now(), by) }),
             Ok(_) => Err(ReleaseError::NotHeld),
             Err(_) => {
@@ -216,14 +213,29 @@ impl Guard {
 }
 
 impl Guard {
-    /// Releases after work that ran to its end, and says whether the lock was lost under it. No answer is no loss: the
-    /// release left before the lease's end.
-    pub(crate) async fn settle(self) -> Option<Lost> {
-        let lost = self.loss();
-        match self.release().await {
-            Err(ReleaseError::NotHeld) => lost.or(Some(Lost::Taken)),
-            Ok(_) | Err(_) => lost,
+    /// A guard under which work may begin. One that must stop already is given back.
+    pub(crate) async fn fit_for_work(self) -> Result<Self, AcquireError> {
+        match self.loss() {
+            None if self.holds() => Ok(self),
+            why => {
+                self.give_back().await;
+                Err(AcquireError::LostAtOnce(why.unwrap_or(Lost::Expired)))
+            }
         }
+    }
+
+    /// Releases after work that did not run to its end. A lease that is over is not waited for: it frees the lock by
+    /// itself.
+    pub(crate) async fn give_back(self) {
+        if self.holds() {
+            let _ = self.release().await;
+        }
+    }
+
+    /// Releases after work that ran to its end, and says whether the lock was lost under it.
+    pub(crate) async fn settle(self) -> Option<Lost> {
+        let (held, lost) = (self.holds(), self.loss());
+        loss_of_work(held, lost, &self.release().await)
     }
 
     /// Goes away without a release: the lock stays with the job that has its [`Lease::job_file`], until the last
@@ -232,6 +244,30 @@ impl Guard {
     pub fn leave(mut self) {
         self.released = true;
     }
+}
+
+/// Why the lock was lost under work that ran to its end, if it was. `held` and `lost` are as of that end: who was asked
+/// to stop, and stopped while it held, has lost nothing, whether or not its release was answered.
+pub(crate) fn loss_of_work(
+    held: bool,
+    lost: Option<Lost>,
+    released: &Result<Released, ReleaseError>,
+) -> Option<Lost> {
+    match released {
+        Err(ReleaseError::Forked(_)) => lost,
+        _ if !held => Some(lost.unwrap_or(Lost::Expired)),
+        Err(ReleaseError::NotHeld) => Some(Lost::Taken),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// What share of a hold a guard had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// The hold goes with it.
+    Last,
+    /// Others have a part of it.
+    Shared,
 }
 
 impl Deref for Guard {
@@ -251,8 +287,38 @@ impl fmt::Debug for Guard {
 /// Never blocks, works on any thread and while unwinding: the background task sends the release.
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.released && !self.lease.driver.forked() && self.is_last() {
+        if self.released || self.lease.driver.forked() {
+            return;
+        }
+        let part = self.give_up_part();
+        if part == Part::Last {
             self.lease.driver.post(self.lease.serial, Input::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_has_lost_its_lock_unless_it_held_to_the_end_and_the_store_agrees() {
+        let (confirmed, unconfirmed) = (Ok(Released::Confirmed), Ok(Released::Unconfirmed));
+        let still_held = Ok(Released::StillHeld);
+        let unknown = Err(ReleaseError::Unknown { free_in: Duration::ZERO });
+        let not_held = Err(ReleaseError::NotHeld);
+        let asked = || Some(Lost::Asked { by: "ops".to_owned() });
+        for lost in [None, asked()] {
+            for fine in [&confirmed, &unconfirmed, &still_held, &unknown] {
+                assert_eq!(loss_of_work(true, lost.clone(), fine), None, "{lost:?}, {fine:?}");
+            }
+            assert_eq!(loss_of_work(true, lost, &not_held), Some(Lost::Taken));
+        }
+        for released in [&confirmed, &unconfirmed, &unknown, &not_held] {
+            assert_eq!(loss_of_work(false, None, released), Some(Lost::Expired), "{released:?}");
+            assert_eq!(loss_of_work(false, Some(Lost::Taken), released), Some(Lost::Taken), "{released:?}");
+            assert_eq!(loss_of_work(false, asked(), released), asked(), "{released:?}");
+        }
+        assert_eq!(loss_of_work(false, None, &Err(Forked.into())), None, "nothing was released");
     }
 }

@@ -28,6 +28,8 @@ pub struct Holder {
     pub pid: Option<u32>,
     /// What it runs.
     pub cmd: Option<String>,
+    /// The label of its [`crate::Session`], if it has one.
+    pub label: Option<String>,
     /// Since when, in milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
     /// When the lease ends unless renewed, from now.
@@ -40,9 +42,16 @@ pub struct Holder {
     pub orphaned: bool,
     /// How many wait.
     pub waiting: usize,
+    /// Nobody holds the lock, and another task of the caller's [`crate::Session`] is acquiring it.
+    pub mate_is_acquiring: bool,
 }
 
 impl Holder {
+    /// Nobody holds the lock.
+    pub(crate) fn is_free(&self) -> bool {
+        self.id.is_none() && self.foreign.is_none()
+    }
+
     /// A client that does not speak Tenure.
     #[cfg(feature = "redis")]
     pub(crate) fn foreign(name: &Name, kind: String, ends_in_ms: Option<u64>) -> Self {
@@ -53,34 +62,40 @@ impl Holder {
             who: None,
             pid: None,
             cmd: None,
+            label: None,
             since_unix_ms: None,
             lease_ends_in_ms: ends_in_ms,
             free_in_ms: ends_in_ms,
             kept_by_job: false,
             orphaned: false,
             waiting: 0,
+            mate_is_acquiring: false,
         }
     }
 
     /// When the lock is free at the latest if its holder does not renew; zero if it is free by now. The holder may
     /// release it earlier, renew it, or others may come first. `None`: it has no end that is known.
     pub fn try_again_in(&self) -> Option<Duration> {
-        if self.kept_by_job {
+        if self.kept_by_job || self.mate_is_acquiring {
             return None;
         }
-        let is_free = self.id.is_none() && self.foreign.is_none();
-        let ms = if is_free { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
+        let ms = if self.is_free() { Some(0) } else { self.free_in_ms.or(self.lease_ends_in_ms) };
         ms.map(Duration::from_millis)
     }
 
     /// The last words of an error: when to try again.
     pub(crate) fn again(&self) -> String {
-        match self.try_again_in().map(|pause| pause.as_millis() as u64) {
-            Some(0) => "try again at once".to_owned(),
-            // Seconds are rounded up: whoever comes then is not too early.
-            Some(ms @ 1000..) => format!("try again in {}", span(ms.next_multiple_of(1000))),
-            Some(ms) => format!("try again in {}", span(ms)),
-            None => "try again when that is over".to_owned(),
+        let Some(pause) = self.try_again_in() else { return "try again when that is over".to_owned() };
+        let ms = pause.as_millis() as u64;
+        if self.waiting > 0 {
+            // They come first, and nobody knows how long they take.
+            "try again later".to_owned()
+        } else if ms == 0 {
+            "try again at once".to_owned()
+        } else if self.id.is_some() && self.lease_ends_in_ms > Some(0) {
+            format!("try again in {} if it was not", span_at_least(ms))
+        } else {
+            format!("try again in {}", span_at_least(ms))
         }
     }
 }
@@ -90,14 +105,22 @@ impl fmt::Display for Holder {
         write!(f, "'{}' ", self.name)?;
         match (&self.foreign, &self.id) {
             (Some(kind), _) => write!(f, "is held by a client that does not speak Tenure ({kind})")?,
-            (None, None) => return write!(f, "is free at this moment, but others come first"),
+            (None, None) if self.mate_is_acquiring => {
+                return write!(f, "is being acquired by another task of this session");
+            }
+            (None, None) if self.waiting > 0 => {
+                return write!(f, "is free at this moment, but others come first");
+            }
+            (None, None) => return write!(f, "is free at this moment"),
             (None, Some(id)) => match &self.who {
                 Some(who) => {
                     write!(f, "is held by {}", printable(who))?;
-                    match (self.pid, &self.cmd) {
-                        (Some(pid), Some(cmd)) => write!(f, " (pid {pid}, {})", printable(cmd))?,
-                        (Some(pid), None) => write!(f, " (pid {pid})")?,
-                        _ => {}
+                    let pid = self.pid.map(|pid| format!("pid {pid}"));
+                    let session = self.label.as_ref().map(|label| format!("session {}", printable(label)));
+                    let facts = [pid, self.cmd.as_deref().map(printable), session];
+                    let facts: Vec<String> = facts.into_iter().flatten().collect();
+                    if !facts.is_empty() {
+                        write!(f, " ({})", facts.join(", "))?;
                     }
                 }
                 None if self.orphaned => {
@@ -152,6 +175,16 @@ pub fn span(ms: u64) -> String {
         60_000..3_600_000 => format!("{}m{}s", ms / 60_000, ms / 1000 % 60),
         _ => format!("{}h{}m", ms / 3_600_000, ms / 60_000 % 60),
     }
+}
+
+/// A span of time in words, rounded up: whoever comes after it is not too early.
+fn span_at_least(ms: u64) -> String {
+    let unit = match ms {
+        0..1000 => 1,
+        1000..3_600_000 => 1000,
+        _ => 60_000,
+    };
+    span(ms.next_multiple_of(unit))
 }
 
 /// The time of day in UTC, as RFC 3339.
@@ -353,9 +386,20 @@ fn labels(session: Option<&String>) -> HashMap<String, String> {
     session.map(|label| ("session".to_owned(), label.clone())).into_iter().collect()
 }
 
-/// The holder for an error: as much as can be learnt, and no error of its own if the store does not answer.
-pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<Standing>) -> Holder {
-    let mut look = engine.look(name).await.unwrap_or_default();
+/// The holder for an error: as much as can be learnt. `standing` is what is known already.
+///
+/// # Errors
+/// Nothing is known, and the store does not answer.
+pub(crate) async fn holder(
+    engine: &dyn Engine,
+    name: &Name,
+    standing: Option<Standing>,
+) -> Result<Holder, Fault> {
+    let mut look = match engine.look(name).await {
+        Ok(look) => look,
+        Err(_) if standing.is_some() => Look::default(),
+        Err(fault) => return Err(fault),
+    };
     let standing = look.snapshot.standing.or(standing);
     look.snapshot.standing = standing;
     let id = standing.and_then(|standing| standing.holder);
@@ -371,20 +415,22 @@ pub(crate) async fn holder(engine: &dyn Engine, name: &Name, standing: Option<St
     };
     let hold = id.and_then(|id| hold_on(card.as_ref()?, id));
     let token_ms = standing.and_then(|standing| standing.token).map(|token| token.0 / 1000);
-    Holder {
+    Ok(Holder {
         name: name.to_string(),
         id,
         foreign,
         who: card.as_ref().map(|card| format!("{}@{}", card.user, card.host)),
         pid: card.as_ref().map(|card| card.pid),
         cmd: hold.and_then(|hold| hold.cmd.clone()).or(card.as_ref().map(|card| card.cmd.clone())),
+        label: hold.and_then(|hold| hold.label.clone()),
         since_unix_ms: hold.map(|hold| hold.since_ms).or(token_ms),
         lease_ends_in_ms: standing.and_then(|standing| standing.lease_ends_in_ms),
         free_in_ms: standing.and_then(|standing| standing.free_in_ms),
         kept_by_job: kept_by_job(engine, &look),
         orphaned: look.orphaned,
         waiting: look.snapshot.waiting,
-    }
+        mate_is_acquiring: false,
+    })
 }
 
 /// A store that sees processes and still shows a holder whose lease is over keeps the lock for its job.
@@ -407,12 +453,14 @@ mod tests {
             who: Some("deploy@web-2".to_owned()),
             pid: Some(4121),
             cmd: Some("php\u{1b}[31m".to_owned()),
+            label: None,
             since_unix_ms: Some(now - 192_000),
             lease_ends_in_ms: Some(24_500),
             free_in_ms: Some(27_500),
             kept_by_job: false,
             orphaned: false,
             waiting: 2,
+            mate_is_acquiring: false,
         };
         let text = holder.to_string();
         assert!(
@@ -420,8 +468,18 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("(3m12s); lease ends in 24s unless renewed; 2 waiting"), "{text}");
-        let text = crate::AcquireError::Busy(Box::new(holder)).to_string();
-        assert!(text.ends_with("; lease ends in 24s unless renewed; 2 waiting; try again in 28s"), "{text}");
+        let text = crate::AcquireError::Busy(Box::new(holder.clone())).to_string();
+        assert!(text.ends_with("; lease ends in 24s unless renewed; 2 waiting; try again later"), "{text}");
+        let alone = Holder { waiting: 0, label: Some("import\u{1b}7".to_owned()), ..holder };
+        let text = crate::AcquireError::Busy(Box::new(alone.clone())).to_string();
+        assert!(text.contains(" (pid 4121, php\\u{1b}[31m, session import\\u{1b}7) since "), "{text}");
+        assert!(
+            text.ends_with("; lease ends in 24s unless renewed; try again in 28s if it was not"),
+            "{text}"
+        );
+        let over = Holder { lease_ends_in_ms: Some(0), ..alone };
+        let text = crate::AcquireError::Busy(Box::new(over)).to_string();
+        assert!(text.ends_with("; its lease is over, free in 27s at the latest; try again in 28s"), "{text}");
     }
 
     #[test]
@@ -433,12 +491,14 @@ mod tests {
             who: None,
             pid: None,
             cmd: None,
+            label: None,
             since_unix_ms: None,
             lease_ends_in_ms: None,
             free_in_ms: None,
             kept_by_job: false,
             orphaned: false,
             waiting: 0,
+            mate_is_acquiring: false,
         };
         assert_eq!(
             holder.to_string(),
@@ -450,12 +510,17 @@ mod tests {
         let kept = Holder { free_in_ms: Some(0), kept_by_job: true, ..holder.clone() };
         assert_eq!(kept.try_again_in(), None);
         let free = Holder { foreign: None, ..holder };
-        assert_eq!(free.again(), "try again at once");
+        assert_eq!((&*free.to_string(), &*free.again()), ("'x' is free at this moment", "try again at once"));
+        let others = Holder { waiting: 1, ..free };
+        assert_eq!(others.to_string(), "'x' is free at this moment, but others come first");
+        assert_eq!(others.again(), "try again later");
     }
 
     #[test]
     fn spans_are_short() {
         let words = [850, 24_000, 192_000, 7_500_000].map(span);
         assert_eq!(words, ["850ms", "24s", "3m12s", "2h5m"]);
+        let at_least = [850, 24_001, 192_000, 3_599_001, 7_500_001].map(span_at_least);
+        assert_eq!(at_least, ["850ms", "25s", "3m12s", "1h0m", "2h6m"]);
     }
 }

@@ -48,7 +48,8 @@
 //! | do it later: [`Deferrer`] | | [`Lock::run_or_defer`] |
 //!
 //! [`OnLoss`] says what becomes of work whose lock is lost. A [`Session`] gets again what it holds already.
-//! [`blocking`] has the same for programs without async. `examples/` has a small program for each.
+//! [`fence`] has checks for what a lock protects. [`blocking`] has the same for programs without async. `examples/` has a
+//! small program for each.
 //!
 //! # What it tells operators
 //!
@@ -71,6 +72,7 @@ pub mod compat;
 mod defer;
 mod driver;
 mod error;
+pub mod fence;
 mod guard;
 mod inspect;
 mod lock;

@@ -1,8 +1,9 @@
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::lease::{PLACE_MS, TTL_MS_MAX, TTL_MS_MIN};
-use tenure_core::{End, Input, Name, Terms, Token};
+use tenure_core::{End, Input, Name, Standing, Terms, Token};
 
 use crate::client::Client;
 use crate::error::{AcquireError, BadInput, Forked, until};
@@ -22,9 +23,9 @@ const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait that can be asked for.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How long a call that does not wait gives another one of its session that is acquiring: about as long as a store
-/// takes to answer.
-const MATE_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a call that does not wait gives what its own program has under way (another task of the session that
+/// acquires, a release): about as long as a store takes to answer.
+const OWN_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How far a token may be ahead of this machine's clock.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
@@ -117,20 +118,21 @@ impl Lock {
         self.claim(PLACE_MS).await
     }
 
-    /// Takes the lock if it is free and nobody waits for it. Busy is not an error.
+    /// Takes the lock if it is free and nobody waits for it. Busy is not an error. What this client itself is giving
+    /// back just now is not busy: the call waits for that, up to 100 ms.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
         match self.take(0).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(Failure::Ended(End::Busy(_), _)) => Ok(None),
+            Err(failure) if failure.is_busy() => Ok(None),
             Err(failure) => Err(self.explain(failure).await),
         }
     }
 
-    /// Takes the lock if it is free and nobody waits for it; otherwise the error says who holds it, which costs
-    /// another round trip.
+    /// Takes the lock as [`Lock::try_acquire`] does; if it is busy, the error says who holds it, which costs another
+    /// round trip.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -148,29 +150,31 @@ impl Lock {
     /// use tenure::Retry;
     /// # let tenure = tenure::Client::connect("memory:").await?;
     ///
-    /// let guard = tenure.lock("x").acquire_retrying(&Retry::times(3).every(Duration::from_millis(200))).await?;
+    /// let guard = tenure.lock("x").acquire_retrying(Retry::times(3).every(Duration::from_millis(200))).await?;
     /// # guard.release().await?; Ok(()) }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
     /// ```
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn acquire_retrying(&self, retry: &Retry) -> Result<Guard, AcquireError> {
+    pub async fn acquire_retrying(&self, retry: Retry) -> Result<Guard, AcquireError> {
         retry.check()?;
         let driver = &self.client.driver;
         let begun = driver.now();
         let mut tries: u32 = 0;
         loop {
-            let standing = match self.take(0).await {
+            let busy = match self.take(0).await {
                 Ok(guard) => return Ok(guard),
-                Err(Failure::Ended(End::Busy(standing), _)) => standing,
+                Err(failure) if failure.is_busy() => failure,
                 Err(failure) => return Err(self.explain(failure).await),
             };
             tries = tries.saturating_add(1);
             let waited = until(begun, driver.now());
             let Some(pause) = retry.next(tries, waited, driver.random()) else {
-                let holder = Box::new(self.holder(standing).await);
-                return Err(AcquireError::GaveUp { holder, tries, waited });
+                return Err(match self.explain(busy).await {
+                    AcquireError::Busy(holder) => AcquireError::GaveUp { holder, tries, waited },
+                    error => error,
+                });
             };
             tokio::time::sleep(pause).await;
         }
@@ -206,11 +210,11 @@ impl Lock {
         let label = session.checked_label()?;
         let begun = self.client.driver.now();
         let slot = session.slot(&name);
-        let (patience, too_late) = match terms.place_ms {
-            0 => (Some(MATE_PATIENCE), End::Busy(None)),
-            _ => (self.wait, End::WaitElapsed(None)),
+        let waits = terms.place_ms > 0;
+        let patience = if waits { self.wait } else { Some(OWN_PATIENCE) };
+        let Some(turn) = slot.turn(patience).await else {
+            return Err(Failure::Early(self.behind_a_mate(waits).await));
         };
-        let Some(turn) = slot.turn(patience).await else { return Err(Failure::Ended(too_late, None)) };
         if let Some(guard) = turn.nested().map_err(Failure::Early)? {
             return Ok(guard);
         }
@@ -220,10 +224,33 @@ impl Lock {
         Ok(turn.share(guard))
     }
 
-    /// Takes the lock from the store.
+    /// Why there is no guard if another task of the session acquires for too long: what the store says of the lock.
+    async fn behind_a_mate(&self, waits: bool) -> AcquireError {
+        match self.holder(None).await {
+            Ok(mut holder) => {
+                holder.mate_is_acquiring = holder.is_free();
+                if waits { self.wait_elapsed(holder) } else { AcquireError::Busy(holder) }
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Takes the lock from the store. What this client is giving back at this moment is not busy.
     async fn take_alone(&self, name: Name, terms: Terms, label: Option<Arc<str>>) -> Result<Guard, Failure> {
+        let taken = self.ask(&name, terms, label.clone()).await;
+        let Err(Failure::Ended(End::Busy(Some(Standing { holder: Some(holder), .. })), _)) = taken else {
+            return taken;
+        };
+        if self.client.driver.is_given_back(holder, OWN_PATIENCE).await {
+            self.ask(&name, terms, label).await
+        } else {
+            taken
+        }
+    }
+
+    async fn ask(&self, name: &Name, terms: Terms, label: Option<Arc<str>>) -> Result<Guard, Failure> {
         let driver = &self.client.driver;
-        let (serial, mut view) = driver.enter(&name, terms, self.note.clone(), label);
+        let (serial, mut view) = driver.enter(name, terms, self.note.clone(), label);
         let mut wish = Wish { client: &self.client, serial, fulfilled: false };
         let token = tokio::select! {
             biased;
@@ -235,7 +262,7 @@ impl Lock {
             decided = decided(&mut view) => decided?,
         };
         wish.fulfilled = true;
-        let lease = Lease::new(self.client.driver.clone(), serial, name, token, view);
+        let lease = Lease::new(self.client.driver.clone(), serial, name.clone(), token, view);
         let guard = Guard::new(lease);
         let ahead =
             Duration::from_micros(token.0).saturating_sub(Duration::from_millis(driver.engine.unix_ms()));
@@ -271,11 +298,10 @@ impl Lock {
             Failure::Ended(end, fault) => (end, fault),
         };
         match end {
-            End::Busy(standing) => AcquireError::Busy(Box::new(self.holder(standing).await)),
-            End::WaitElapsed(standing) => AcquireError::WaitElapsed {
-                holder: Box::new(self.holder(standing).await),
-                waited: self.wait.unwrap_or_default(),
-            },
+            End::Busy(standing) => self.holder(standing).await.map_or_else(identity, AcquireError::Busy),
+            End::WaitElapsed(standing) => {
+                self.holder(standing).await.map_or_else(identity, |holder| self.wait_elapsed(holder))
+            }
             End::Full => AcquireError::Full,
             End::Unreachable if fault.is_none() => AcquireError::Backend(Arc::new(
                 tenure_engine::Fault::unknown("the store did not answer before the wait was over"),
@@ -286,9 +312,14 @@ impl Lock {
         }
     }
 
-    async fn holder(&self, standing: Option<tenure_core::Standing>) -> Holder {
-        let name = Name::new(&self.name).expect("a name that was sent was checked");
-        crate::inspect::holder(&*self.client.driver.engine, &name, standing).await
+    fn wait_elapsed(&self, holder: Box<Holder>) -> AcquireError {
+        AcquireError::WaitElapsed { holder, waited: self.wait.unwrap_or_default() }
+    }
+
+    async fn holder(&self, standing: Option<Standing>) -> Result<Box<Holder>, AcquireError> {
+        let name = Name::new(&self.name).map_err(BadInput::Name)?;
+        let holder = crate::inspect::holder(&*self.client.driver.engine, &name, standing).await;
+        holder.map(Box::new).map_err(|fault| AcquireError::Backend(Arc::new(fault)))
     }
 }
 
@@ -303,6 +334,13 @@ pub(crate) fn checked_ttl(ttl: Duration) -> Result<u64, BadInput> {
 enum Failure {
     Early(AcquireError),
     Ended(End, Option<Arc<tenure_engine::Fault>>),
+}
+
+impl Failure {
+    /// Somebody else has the lock.
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Ended(End::Busy(_), _) | Self::Early(AcquireError::Busy(_)))
+    }
 }
 
 impl From<BadInput> for Failure {

@@ -64,12 +64,15 @@ impl Retry {
     }
 
     /// No pause ends later than this after the beginning: the last try is made then. Up to 365 days.
+    ///
+    /// It is no limit on a try: the store answers each within milliseconds, or it is out of reach, and given up after
+    /// three seconds. [`tokio::time::timeout`] around the whole is such a limit.
     pub fn within(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), BadInput> {
+    pub(crate) fn check(self) -> Result<(), BadInput> {
         let (first, last) = match self.pause {
             Pause::Fixed(pause) => (pause, pause),
             Pause::Backoff { first, max } => (first, max),
@@ -90,7 +93,7 @@ impl Retry {
 
     /// The pause before the next try, or `None`: give up. `tries` were made so far, the last one `elapsed` after the
     /// beginning; `random` is any number.
-    pub(crate) fn next(&self, tries: u32, elapsed: Duration, random: u64) -> Option<Duration> {
+    pub(crate) fn next(self, tries: u32, elapsed: Duration, random: u64) -> Option<Duration> {
         let retries = tries.saturating_sub(1);
         if self.times.is_some_and(|times| retries >= times) {
             return None;
@@ -98,7 +101,7 @@ impl Retry {
         let pause = match self.pause {
             Pause::Fixed(pause) => pause,
             Pause::Backoff { first, max } => {
-                part(first.saturating_mul(1 << retries.min(31)).min(max), random)
+                part(first.saturating_mul(1 << retries.min(31)).min(max), random).max(PAUSE_MIN)
             }
         };
         let left = self.limit.map_or(Duration::MAX, |limit| limit.saturating_sub(elapsed));
@@ -132,7 +135,7 @@ mod tests {
         let retry = Retry::forever().backoff(10 * MS, 50 * MS);
         let at_most = [1, 2, 3, 4, u32::MAX].map(|tries| retry.next(tries, Duration::ZERO, u64::MAX));
         assert_eq!(at_most, [10, 20, 40, 50, 50].map(|ms| Some(ms * MS)));
-        assert_eq!(retry.next(9, Duration::ZERO, 0), Some(Duration::ZERO));
+        assert_eq!(retry.next(9, Duration::ZERO, 0), Some(PAUSE_MIN), "never none at all");
         let half = retry.next(9, Duration::ZERO, u64::MAX / 2).unwrap();
         assert!((24 * MS..=25 * MS).contains(&half), "{half:?}");
         // The longest that there is.

@@ -30,6 +30,7 @@ const LABEL_BYTES_MAX: usize = 120;
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure::Released;
 /// # let tenure = tenure::Client::connect("memory:").await?;
 /// let import = tenure.session().label("import-7");
 /// let outer = import.lock("orders").acquire().await?;
@@ -37,8 +38,8 @@ const LABEL_BYTES_MAX: usize = 120;
 /// assert_eq!(outer.fence(), inner.fence());
 /// assert!(tenure.lock("orders").try_acquire().await?.is_none());
 ///
-/// assert!(outer.release().await?.still_held);
-/// assert!(!inner.release().await?.still_held);
+/// assert_eq!(outer.release().await?, Released::StillHeld);
+/// assert_eq!(inner.release().await?, Released::Confirmed);
 /// # Ok(()) }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
@@ -49,9 +50,13 @@ const LABEL_BYTES_MAX: usize = 120;
 ///
 /// # Waiting
 /// Of two tasks of a session that acquire the same lock at once, the second waits for the first, in line and within its
-/// own [`Lock::wait`], and nests; if the first fails or is dropped, the second acquires by itself. A call that does not
-/// wait ([`Lock::try_acquire`], [`Lock::acquire_now`], each try of a retry) gives the first 100 ms, then it finds the
-/// lock busy.
+/// own [`Lock::wait`], and nests; if the first fails or is dropped, the second acquires by itself. Only the first
+/// stands in the queue of the store: whoever takes over joins at its end. A future that was polled and then put aside
+/// keeps its turn; drop what you don't poll.
+///
+/// A call that does not wait ([`Lock::try_acquire`], [`Lock::acquire_now`], each try of a retry) gives the first
+/// 100 ms. Then it says what the store says of the lock: who holds it, or that nobody does yet and a task of the
+/// session is acquiring it, or that the store does not answer.
 #[derive(Clone, Debug)]
 pub struct Session {
     client: Client,
@@ -64,7 +69,7 @@ impl Session {
     }
 
     /// What people see of it who inspect a lock that it holds: up to 120 bytes without control characters, which is
-    /// checked by the acquire.
+    /// checked by the acquire. Clones and locks that were made before stay as they are.
     #[must_use = "it is the session that has the label"]
     pub fn label(mut self, label: &str) -> Self {
         self.membership.label = Some(label.into());
@@ -164,7 +169,7 @@ impl Turn<'_> {
         let Some(nest) = self.nest.upgrade() else { return Ok(None) };
         // A guard even if it is of no use: should the others go meanwhile, this one is the last.
         let guard = Guard::new(nest.lease.clone()).sharing(nest);
-        if guard.holds() {
+        if guard.holds() && guard.loss().is_none() {
             Ok(Some(guard))
         } else {
             Err(AcquireError::OldGuards { name: self.slot.name.to_string() })

@@ -112,6 +112,15 @@ impl LeaseWatch {
         }
     }
 
+    /// Waits until the claim is over for its caller.
+    pub(crate) async fn over(&mut self) -> End {
+        self.find(|state| match &state.stage {
+            Stage::Over(end) => Some(end.clone()),
+            Stage::Wanting | Stage::Held(_) => None,
+        })
+        .await
+    }
+
     /// Waits until `found` finds something.
     pub(crate) async fn find<T>(&mut self, mut found: impl FnMut(&LeaseState) -> Option<T>) -> T {
         loop {

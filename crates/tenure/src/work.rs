@@ -1,4 +1,8 @@
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
 
 use tenure_core::Lost;
 
@@ -10,6 +14,7 @@ use crate::retry::Retry;
 
 /// What becomes of work whose lock is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum OnLoss {
     /// Its future is dropped at its next `await`. Whatever it spawned or has written already is beyond reach, which is
     /// what the fencing token is for.
@@ -59,6 +64,9 @@ impl Lock {
     /// background, and is no error here: the work was done under the lock. If the lock is lost meanwhile, the work is
     /// dropped, or goes on: [`Lock::on_loss`].
     ///
+    /// What the work returned, and its panic as well, may come up to five seconds late, if the store does not answer
+    /// the release.
+    ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// # let tenure = tenure::Client::connect("memory:").await?;
@@ -74,7 +82,7 @@ impl Lock {
         F: FnOnce(Lease) -> Fut,
         Fut: Future<Output = T>,
     {
-        let guard = self.acquire().await?;
+        let guard = self.acquire().await?.fit_for_work().await?;
         Ok(self.under(guard, work).await?)
     }
 
@@ -109,33 +117,56 @@ impl Lock {
     pub(crate) async fn take_or_skip(&self, on_busy: OnBusy) -> Result<Ran<Guard>, AcquireError> {
         let guard = match on_busy {
             OnBusy::Wait => self.acquire().await,
-            OnBusy::Retry(retry) => self.acquire_retrying(&retry).await,
+            OnBusy::Retry(retry) => self.acquire_retrying(retry).await,
             OnBusy::Fail | OnBusy::Skip => self.acquire_now().await,
         };
         match guard {
+            Ok(guard) => guard.fit_for_work().await.map(Ran::Done),
             Err(AcquireError::Busy(holder)) if on_busy == OnBusy::Skip => Ok(Ran::Skipped(holder)),
-            guard => guard.map(Ran::Done),
+            Err(error) => Err(error),
         }
     }
 
-    /// Runs work under a guard, and gives the lock back.
+    /// Runs work under a guard, and gives the lock back before anything goes on: a panic may be the end of the program.
     pub(crate) async fn under<F, Fut, T>(&self, guard: Guard, work: F) -> Result<T, LostAtWork<T>>
     where
         F: FnOnce(Lease) -> Fut,
         Fut: Future<Output = T>,
     {
-        let work = work(guard.lease().clone());
-        let value = match self.on_loss {
-            OnLoss::Finish => work.await,
+        let lease = guard.lease().clone();
+        let work = caught(async { work(lease).await });
+        // Whatever is left of the work is gone when the lock is given back.
+        let ended = match self.on_loss {
+            OnLoss::Finish => Ok(work.await),
             OnLoss::Cancel => tokio::select! {
                 biased;
-                why = guard.lost() => return Err(LostAtWork { why, value: None }),
-                value = work => value,
+                why = guard.lost() => Err(why),
+                ended = work => Ok(ended),
             },
         };
-        let lost = guard.settle().await;
-        finished(value, lost)
+        match ended {
+            Ok(Ok(value)) => finished(value, guard.settle().await),
+            Ok(Err(panic)) => {
+                guard.give_back().await;
+                resume_unwind(panic)
+            }
+            Err(why) => {
+                guard.give_back().await;
+                Err(LostAtWork { why, value: None })
+            }
+        }
     }
+}
+
+/// Runs a future to its end, which may be a panic.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> thread::Result<T> {
+    let mut work = pin!(work);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
 }
 
 /// The result of work that ran to its end.

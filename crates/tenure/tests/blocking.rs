@@ -2,10 +2,13 @@
 #![cfg(feature = "embedded")]
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenure::blocking::Client;
-use tenure::{AcquireError, ConnectError, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Retry, WithError};
+use tenure::{
+    AcquireError, ConnectError, DeferError, Deferrer, InspectError, JobId, Lost, LostAtWork, OnBusy, Ran,
+    RanOrDeferred, ReleaseError, Released, Retry, WithError,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -16,21 +19,21 @@ fn client() -> Client {
 #[test]
 fn a_lock_is_taken_renewed_and_given_back() {
     let client = client();
-    let lock = client.lock("x").ttl(100 * MS).note("sums");
+    let lock = client.lock("x").ttl(1000 * MS).note("sums");
     let guard = lock.acquire().unwrap();
-    sleep(150 * MS);
-    assert!(guard.holds() && guard.lost().is_none() && guard.fence() > 0, "past its first lease");
-    assert!(guard.remaining() <= 100 * MS && guard.deadline() > tenure::Moment(0));
+    assert_eq!(guard.lost_within(1200 * MS), None);
+    assert!(guard.holds() && guard.loss().is_none() && guard.fence() > 0, "past its first lease");
+    assert!(guard.remaining() <= 1000 * MS && guard.deadline() > tenure::Moment(0));
     assert!(client.lock("x").try_acquire().unwrap().is_none());
     let error = client.lock("x").wait(MS).acquire().unwrap_err();
     assert!(matches!(error, AcquireError::WaitElapsed { .. }), "{error}");
-    let error = client.lock("x").acquire_retrying(&Retry::times(1).every(MS)).unwrap_err();
+    let error = client.lock("x").acquire_retrying(Retry::times(1).every(MS)).unwrap_err();
     assert!(matches!(error, AcquireError::GaveUp { tries: 2, .. }), "{error}");
     let error = client.lock("x").acquire_now().unwrap_err();
     assert!(matches!(error, AcquireError::Busy(_)), "{error}");
     guard.extend(Duration::from_secs(9)).unwrap();
     assert!(guard.remaining() > Duration::from_secs(8));
-    assert!(guard.release().unwrap().confirmed);
+    assert!(guard.release().unwrap().is_confirmed());
     assert!(client.lock("x").try_acquire().unwrap().is_some());
 }
 
@@ -63,14 +66,14 @@ fn work_that_loses_its_lock_can_see_it_and_the_error_brings_its_result() {
             sleep(MS);
         }
         // Told by the clock first, and by the thread soon after.
-        while lease.lost().is_none() {
-            sleep(MS);
-        }
+        assert_eq!(lease.lost_within(Duration::from_secs(10)), Some(Lost::Expired));
+        assert_eq!(lease.loss(), Some(Lost::Expired));
         7
     };
     let error = lock.with(work).unwrap_err();
-    let expected = LostAtWork { why: Lost::Expired, value: Some(7) };
-    assert!(matches!(&error, WithError::Lost(lost) if *lost == expected), "{error}");
+    let WithError::Lost(LostAtWork { why: Lost::Expired, value: Some(7), .. }) = error else {
+        panic!("{error}")
+    };
     let guard = lock.acquire().unwrap();
     sleep(150 * MS);
     assert_eq!(guard.release(), Err(ReleaseError::NotHeld));
@@ -86,7 +89,49 @@ fn a_busy_lock_is_skipped_and_a_panic_frees_it() {
     drop(guard);
     let inside = lock.clone();
     std::thread::spawn(move || inside.with(|_| panic!("out of paper"))).join().unwrap_err();
-    assert_eq!(lock.wait(Duration::from_secs(1)).run(OnBusy::Wait, |_| 7).unwrap(), Ran::Done(7));
+    assert_eq!(lock.run(OnBusy::Fail, |_| 7).unwrap(), Ran::Done(7), "it was free before the panic went on");
+}
+
+#[test]
+fn a_holder_is_seen_and_asked_to_stop_and_work_that_stops_in_time_has_lost_nothing() {
+    let client = Client::builder("memory:").label("reports").announce_at_once().connect().unwrap();
+    let work = |lease: &tenure::blocking::Lease| {
+        let seen = client.inspect("x").unwrap();
+        assert_eq!(seen.holder.unwrap().id, lease.holder().to_string());
+        assert!(client.ask_to_stop("x", lease.holder(), "ops").unwrap());
+        assert_eq!(lease.lost_within(Duration::from_secs(10)), Some(Lost::Asked { by: "ops".to_owned() }));
+        7
+    };
+    assert_eq!(client.lock("x").with(work).unwrap(), 7);
+    assert!(client.inspect("x").unwrap().is_free() && client.list().unwrap().is_empty());
+    assert!(matches!(client.inspect(""), Err(InspectError::BadInput(_))));
+    assert!(client.scope().starts_with("memory:"));
+}
+
+#[test]
+fn a_job_runs_if_its_lock_is_free_and_is_deferred_if_it_is_busy() {
+    struct Later;
+
+    impl Deferrer<u32> for Later {
+        type Error = std::convert::Infallible;
+
+        async fn defer(&self, lock: &str, job: &u32, _: Duration) -> Result<JobId, Self::Error> {
+            // It may wait as anything async does.
+            tokio::time::sleep(MS).await;
+            Ok(JobId::new(format!("{lock}-{job}")))
+        }
+    }
+
+    let client = client();
+    let lock = client.lock("x");
+    let ran = lock.run_or_defer(7, &Later, |lease, job| (lease.holds(), job)).unwrap();
+    assert_eq!(ran, RanOrDeferred::Done((true, 7)));
+    let guard = lock.acquire().unwrap();
+    let ran = lock.run_or_defer(7, &Later, |_, _| -> u32 { panic!("it must not run") }).unwrap();
+    let RanOrDeferred::Deferred { id, holder } = ran else { panic!("it ran") };
+    assert_eq!((id.as_str(), holder.id), ("x-7", Some(guard.holder())));
+    let error = client.lock("").run_or_defer(7, &Later, |_, _| ()).unwrap_err();
+    assert!(matches!(error, DeferError::Acquire { job: 7, .. }), "{error}");
 }
 
 #[test]
@@ -95,20 +140,20 @@ fn a_session_nests() {
     let outer = session.lock("x").acquire().unwrap();
     let inner = session.lock("x").acquire().unwrap();
     assert_eq!(outer.fence(), inner.fence());
-    assert!(outer.release().unwrap().still_held);
-    assert!(inner.release().unwrap().confirmed);
+    assert_eq!(outer.release(), Ok(Released::StillHeld));
+    assert_eq!(inner.release(), Ok(Released::Confirmed));
 }
 
 #[test]
 fn a_guard_is_renewed_after_its_client_is_gone_and_freed_when_it_is_dropped() {
     let witness = Client::connect("memory:blocking-guard").unwrap();
-    let guard = Client::connect("memory:blocking-guard").unwrap().lock("x").ttl(100 * MS).acquire().unwrap();
-    sleep(150 * MS);
+    let guard = Client::connect("memory:blocking-guard").unwrap().lock("x").ttl(1000 * MS).acquire().unwrap();
+    sleep(1200 * MS);
     assert!(guard.holds());
+    // The end of the lease is not what frees it.
+    guard.extend(Duration::from_secs(3600)).unwrap();
     drop(guard);
-    let begun = Instant::now();
     witness.lock("x").acquire().unwrap().release().unwrap();
-    assert!(begun.elapsed() < 100 * MS, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -133,10 +178,10 @@ async fn inside_a_runtime_it_says_so_and_never_hangs() {
     let (client, guard) = outside.join().unwrap();
     let error = client.lock("x").acquire().unwrap_err();
     assert!(matches!(error, AcquireError::InsideRuntime(_)), "{error}");
-    assert!(error.to_string().ends_with("use tenure::Client there"), "{error}");
+    assert!(error.to_string().contains("use tenure::Client here"), "{error}");
     // What depends on nobody else is done.
     assert!(guard.holds());
-    assert!(guard.release().unwrap().confirmed);
+    assert!(guard.release().unwrap().is_confirmed());
     assert!(client.close(Duration::from_secs(1)));
 }
 

@@ -20,7 +20,7 @@ async fn a_retry_takes_the_lock_when_it_comes_free() {
         guard.release().await.unwrap();
     };
     let (lock, retry) = (client.lock("x"), Retry::forever().backoff(MS, 10 * MS));
-    let (taken, ()) = tokio::join!(lock.acquire_retrying(&retry), free);
+    let (taken, ()) = tokio::join!(lock.acquire_retrying(retry), free);
     assert!(taken.unwrap().holds());
 }
 
@@ -29,16 +29,18 @@ async fn who_retries_in_vain_learns_who_holds_and_when_to_come_back() {
     let client = client().await;
     let guard = client.lock("x").acquire().await.unwrap();
     let begun = Instant::now();
-    let error = client.lock("x").acquire_retrying(&Retry::times(3).every(10 * MS)).await.unwrap_err();
-    assert!((30 * MS..150 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let error = client.lock("x").acquire_retrying(Retry::times(3).every(10 * MS)).await.unwrap_err();
+    assert!(begun.elapsed() >= 30 * MS, "{:?}", begun.elapsed());
     let text = error.to_string();
     assert!(text.starts_with("gave up after 4 tries in ") && text.contains("; 'x' is held by "), "{text}");
-    assert!(text.ends_with("; lease ends in 29s unless renewed; try again in 30s"), "{text}");
+    assert!(text.contains("; lease ends in 2") && text.contains("s unless renewed; try again in "), "{text}");
     let again = error.try_again_in().unwrap();
-    assert!((28_000 * MS..=30_000 * MS).contains(&again), "{again:?}");
+    assert!((20_000 * MS..=30_000 * MS).contains(&again), "{again:?}");
     let AcquireError::GaveUp { holder, tries, .. } = error else { panic!("{error}") };
     assert_eq!((holder.id, tries), (Some(guard.holder()), 4));
     assert_eq!(client.inspect("x").await.unwrap().waiting, 0);
+    let error = client.lock("x").acquire_retrying(Retry::times(0)).await.unwrap_err();
+    assert!(error.to_string().starts_with("gave up after 1 try in "), "{error}");
 }
 
 #[tokio::test]
@@ -47,15 +49,15 @@ async fn a_retry_ends_at_its_limit() {
     let _guard = client.lock("x").acquire().await.unwrap();
     let begun = Instant::now();
     let retry = Retry::forever().every(Duration::from_secs(3600)).within(50 * MS);
-    let error = client.lock("x").acquire_retrying(&retry).await.unwrap_err();
-    assert!((50 * MS..150 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let error = client.lock("x").acquire_retrying(retry).await.unwrap_err();
+    assert!(begun.elapsed() >= 50 * MS, "{:?}", begun.elapsed());
     assert!(matches!(error, AcquireError::GaveUp { tries: 2, .. }), "{error}");
 }
 
 #[tokio::test]
 async fn a_retry_that_makes_no_sense_is_refused_before_the_first_try() {
     let client = client().await;
-    let error = client.lock("x").acquire_retrying(&Retry::forever().every(Duration::ZERO)).await.unwrap_err();
+    let error = client.lock("x").acquire_retrying(Retry::forever().every(Duration::ZERO)).await.unwrap_err();
     assert!(matches!(error, AcquireError::BadInput(BadInput::Pause(_))), "{error}");
 }
 
@@ -64,7 +66,7 @@ async fn a_retry_can_be_dropped_and_leaves_nothing_behind() {
     let client = client().await;
     let guard = client.lock("x").acquire().await.unwrap();
     let (lock, retry) = (client.lock("x"), Retry::forever().every(MS));
-    tokio::time::timeout(20 * MS, lock.acquire_retrying(&retry)).await.unwrap_err();
+    tokio::time::timeout(20 * MS, lock.acquire_retrying(retry)).await.unwrap_err();
     guard.release().await.unwrap();
     assert!(client.lock("x").try_acquire().await.unwrap().is_some());
 }

@@ -22,7 +22,7 @@ impl Deferrer<Job> for OnePlace {
             return Err("the queue is full");
         }
         *place = Some((lock.to_owned(), job.clone(), not_before));
-        Ok(JobId("1".to_owned()))
+        Ok(JobId::new("1"))
     }
 }
 

@@ -1,16 +1,13 @@
 //! Sessions: what is held is got again, and whatever way the guards go, the store's hold goes with the last.
 #![cfg(feature = "embedded")]
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tenure::{
-    AcquireError, BadInput, Client, Guard, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Retry, Session,
-    WithError,
+    AcquireError, BadInput, Client, Guard, Lost, LostAtWork, OnBusy, Ran, ReleaseError, Released, Retry,
+    Session, WithError,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,7 +32,7 @@ async fn becomes_free(client: &Client) {
             tokio::time::sleep(MS).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(1), free).await.expect("the lock becomes free");
+    tokio::time::timeout(Duration::from_secs(10), free).await.expect("the lock becomes free");
 }
 
 #[tokio::test]
@@ -47,19 +44,17 @@ async fn a_lock_that_is_taken_again_is_the_same_hold() {
         lock.acquire().await.unwrap(),
         lock.acquire_now().await.unwrap(),
         lock.try_acquire().await.unwrap().unwrap(),
-        lock.acquire_retrying(&Retry::times(0)).await.unwrap(),
+        lock.acquire_retrying(Retry::times(0)).await.unwrap(),
     ];
     for guard in inner {
         assert_eq!((guard.fence(), guard.holder()), (outer.fence(), outer.holder()));
-        let released = guard.release().await.unwrap();
-        assert!(released.still_held && !released.confirmed);
+        assert_eq!(guard.release().await, Ok(Released::StillHeld));
         assert!(outer.holds());
     }
-    let released = outer.release().await.unwrap();
-    assert!(!released.still_held && released.confirmed);
+    assert_eq!(outer.release().await, Ok(Released::Confirmed));
     assert!(is_free(&client).await);
     let next = take(&session).await;
-    assert!(next.release().await.unwrap().confirmed, "a new hold, after the last guard went");
+    assert!(next.release().await.unwrap().is_confirmed(), "a new hold, after the last guard went");
 }
 
 #[tokio::test]
@@ -78,7 +73,8 @@ async fn the_hold_goes_with_the_last_guard_in_any_order() {
                 if dropped & (1 << at) > 0 {
                     drop(guard);
                 } else {
-                    assert_eq!(guard.release().await.unwrap().still_held, gone < 2);
+                    let last = if gone == 2 { Released::Confirmed } else { Released::StillHeld };
+                    assert_eq!(guard.release().await, Ok(last));
                 }
             }
             becomes_free(&client).await;
@@ -98,7 +94,7 @@ async fn of_guards_that_are_released_at_once_one_is_the_last() {
             while ready.load(SeqCst) < 2 {
                 std::thread::yield_now();
             }
-            runtime.block_on(guard.release()).unwrap().still_held
+            runtime.block_on(guard.release()).unwrap() == Released::StillHeld
         };
         let guards = [take(&session).await, take(&session).await];
         let mut held = std::thread::scope(|threads| {
@@ -179,11 +175,12 @@ async fn if_the_first_fails_or_is_dropped_the_second_acquires_by_itself() {
     let other = client.lock("x").acquire().await.unwrap();
     let fails = session.lock("x").wait(20 * MS);
     let dropped = async { tokio::time::timeout(40 * MS, take(&session)).await.unwrap_err() };
-    let free = async {
-        tokio::time::sleep(60 * MS).await;
+    let first_two = async {
+        let (failed, _) = tokio::join!(fails.acquire(), dropped);
         other.release().await.unwrap();
+        failed
     };
-    let (failed, _, third, ()) = tokio::join!(fails.acquire(), dropped, take(&session), free);
+    let (failed, third) = tokio::join!(first_two, take(&session));
     assert!(matches!(failed, Err(AcquireError::WaitElapsed { .. })), "{failed:?}");
     assert!(third.holds());
 }
@@ -192,10 +189,10 @@ async fn if_the_first_fails_or_is_dropped_the_second_acquires_by_itself() {
 async fn the_wait_for_a_mate_counts_as_wait() {
     let (client, session) = session().await;
     let _other = client.lock("x").acquire().await.unwrap();
-    let (first, second) = (session.lock("x").wait(100 * MS), session.lock("x").wait(150 * MS));
+    let (first, second) = (session.lock("x").wait(1000 * MS), session.lock("x").wait(1100 * MS));
     let begun = Instant::now();
     let (first, second) = tokio::join!(first.acquire(), second.acquire());
-    assert!((150 * MS..230 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert!((1100 * MS..2000 * MS).contains(&begun.elapsed()), "not one wait after the other");
     assert!(matches!((first, second), (Err(_), Err(AcquireError::WaitElapsed { .. }))));
 }
 
@@ -204,50 +201,19 @@ async fn who_waits_for_a_mate_waits_no_longer_than_it_said() {
     let (client, session) = session().await;
     let _other = client.lock("x").acquire().await.unwrap();
     let (first, short, now) =
-        (session.lock("x").wait(400 * MS), session.lock("x").wait(50 * MS), session.lock("x"));
+        (session.lock("x").wait_forever(), session.lock("x").wait(50 * MS), session.lock("x"));
     let begun = Instant::now();
-    let elapsed = async {
-        let error = short.acquire().await.unwrap_err();
+    let others = async {
+        let (short, now) = tokio::join!(short.acquire(), now.try_acquire());
+        let error = short.unwrap_err();
         assert!(error.to_string().starts_with("waited 50ms; 'x' is held by "), "{error}");
-        assert!((50 * MS..150 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(now.unwrap().is_none() && begun.elapsed() >= 100 * MS);
     };
-    let busy = async {
-        assert!(now.try_acquire().await.unwrap().is_none());
-        assert!((100 * MS..250 * MS).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-    };
-    let (first, (), ()) = tokio::join!(first.acquire(), elapsed, busy);
-    first.unwrap_err();
-}
-
-#[tokio::test]
-async fn an_acquire_can_be_dropped_at_any_poll() {
-    for held in [false, true] {
-        for polls in 0..6 {
-            let (client, session) = session().await;
-            let outer = if held { Some(take(&session).await) } else { None };
-            {
-                let lock = session.lock("x");
-                let (mut one, mut two) = (pin!(lock.acquire()), pin!(lock.acquire()));
-                let mut context = Context::from_waker(Waker::noop());
-                let mut guards = Vec::new();
-                for poll in 0..polls {
-                    let next = if poll % 2 == 0 { &mut one } else { &mut two };
-                    if let Poll::Ready(guard) = next.as_mut().poll(&mut context) {
-                        guards.push(guard.unwrap());
-                        if guards.len() == 2 || polls < 4 {
-                            break;
-                        }
-                    }
-                    tokio::time::sleep(MS).await;
-                }
-            }
-            if let Some(outer) = outer {
-                assert!(outer.holds(), "after {polls} polls");
-                assert!(!outer.release().await.unwrap().still_held);
-            }
-            becomes_free(&client).await;
-            take(&session).await.release().await.unwrap();
-        }
+    let others = tokio::time::timeout(Duration::from_secs(10), others);
+    tokio::select! {
+        biased;
+        _ = first.acquire() => panic!("the lock is held by somebody else"),
+        others = others => others.expect("neither waits for the first"),
     }
 }
 
@@ -259,7 +225,7 @@ async fn a_panic_in_nested_work_frees_the_lock_once_the_outer_is_gone() {
     let panicked = tokio::spawn(async move { lock.with(async |_| panic!("out of paper")).await }).await;
     assert!(panicked.unwrap_err().is_panic());
     assert!(outer.holds());
-    assert!(outer.release().await.unwrap().confirmed);
+    assert!(outer.release().await.unwrap().is_confirmed());
     assert!(is_free(&client).await);
 }
 
@@ -279,12 +245,12 @@ async fn nested_work_returns_its_value_and_leaves_the_lock_to_the_outer() {
 
 #[tokio::test]
 async fn a_loss_is_told_to_every_guard_and_nothing_nests_in_what_is_lost() {
-    let (_client, session) = session().await;
-    let lock = session.lock("x").ttl(100 * MS).without_renewal();
+    let (client, session) = session().await;
+    let lock = session.lock("x").ttl(1000 * MS).without_renewal();
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
     let work = lock.with(async |_| std::future::pending::<()>().await);
     let error = work.await.unwrap_err();
-    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None })), "{error}");
+    assert!(matches!(error, WithError::Lost(LostAtWork { why: Lost::Expired, value: None, .. })), "{error}");
     assert_eq!((outer.lost().await, inner.lost().await), (Lost::Expired, Lost::Expired));
     assert!(!outer.holds() && !inner.holds());
     let error = session.lock("x").acquire().await.unwrap_err();
@@ -293,9 +259,27 @@ async fn a_loss_is_told_to_every_guard_and_nothing_nests_in_what_is_lost() {
     // Neither of them says that it went well.
     assert_eq!(outer.release().await, Err(ReleaseError::NotHeld));
     // The store has freed the lock by itself by then.
-    tokio::time::sleep(100 * MS).await;
+    becomes_free(&client).await;
     assert_eq!(inner.release().await, Err(ReleaseError::NotHeld));
     assert!(take(&session).await.holds());
+}
+
+#[tokio::test]
+async fn nothing_nests_in_a_hold_that_was_asked_to_stop() {
+    let (client, session) = session().await;
+    let guard = take(&session).await;
+    client.ask_to_stop("x", guard.holder(), "ops").await.unwrap();
+    guard.lost().await;
+    for error in [
+        session.lock("x").acquire().await.unwrap_err(),
+        session.lock("x").acquire_now().await.unwrap_err(),
+        session.lock("x").try_acquire().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, AcquireError::OldGuards { .. }), "{error}");
+    }
+    assert!(guard.holds(), "there is time to put things in order");
+    guard.release().await.unwrap();
+    assert!(take(&session).await.loss().is_none());
 }
 
 #[tokio::test]
@@ -327,8 +311,10 @@ async fn the_label_shows_where_people_look() {
             tokio::time::sleep(MS).await;
         }
     };
-    let shown = tokio::time::timeout(Duration::from_secs(2), shown).await.unwrap();
+    let shown = tokio::time::timeout(Duration::from_secs(10), shown).await.unwrap();
     assert_eq!(shown, ("import-7".to_owned(), "import-8".to_owned()));
+    let error = client.lock("x").acquire_now().await.unwrap_err();
+    assert!(error.to_string().contains(", session import-7) since "), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,10 +5,12 @@ use tenure_forms::Form;
 
 use super::world::{Action, World, worlds};
 use super::{Promise, pinned};
-use crate::{check, promises, scope, scopes};
+use crate::check::Counterexample;
+use crate::scope::Scope;
+use crate::{check, promises, scopes};
 
 /// What became of a promise.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub enum Verdict {
     /// It is kept in every state; so many there are.
     Kept {
@@ -17,6 +19,8 @@ pub enum Verdict {
     },
     /// It is broken.
     Broken(Broken),
+    /// Tenure's own protocol breaks it in this scope.
+    InScope(&'static Scope, Counterexample),
     /// The form has no tokens: nothing can be refused by them.
     NoTokens,
 }
@@ -32,28 +36,39 @@ pub struct Broken {
     pub what: String,
 }
 
-/// What becomes of a promise under a form. For `tenure` itself see [`tenure`].
+/// What becomes of each promise that concerns a form.
+pub fn verdicts(form: &'static Form) -> Vec<(Promise, Verdict)> {
+    let mut found: Vec<(Promise, Verdict)> = Vec::new();
+    for promise in Promise::ALL.into_iter().filter(|promise| promise.concerns(form)) {
+        // The scopes of Tenure's own protocol are visited once for all promises that they keep.
+        let known =
+            found.iter().find(|(_, verdict)| form.steps.is_none() && matches!(verdict, Verdict::Kept { .. }));
+        let verdict = match known {
+            Some((_, verdict)) if promise != Promise::LossSurvived => verdict.clone(),
+            _ => verdict(form, promise),
+        };
+        found.push((promise, verdict));
+    }
+    found
+}
+
+/// What becomes of a promise under a form. With clocks alike if it is broken so, otherwise with others.
 pub fn verdict(form: &'static Form, promise: Promise) -> Verdict {
-    if form.steps.is_none() {
-        return Verdict::Kept { states: tenure() };
-    }
-    if promise == Promise::TokensRise {
-        return Verdict::NoTokens;
-    }
-    let mut states = 0;
-    let mut shortest: Option<Box<Broken>> = None;
-    for begin in worlds(form, promise) {
-        match search(begin, promise) {
-            Ok(visited) => states += visited,
-            Err(broken)
-                if shortest.as_ref().is_none_or(|known| broken.actions.len() < known.actions.len()) =>
-            {
-                shortest = Some(broken);
+    match (form.steps, promise) {
+        (None, Promise::LossSurvived) => forgotten(),
+        (None, _) => tenure(),
+        (Some(_), Promise::TokensRise) => Verdict::NoTokens,
+        (Some(_), _) => {
+            let mut states = 0;
+            for begin in worlds(form, promise) {
+                match search(begin, promise) {
+                    Ok(visited) => states += visited,
+                    Err(broken) => return Verdict::Broken(*broken),
+                }
             }
-            Err(_) => {}
+            Verdict::Kept { states }
         }
     }
-    shortest.map_or(Verdict::Kept { states }, |broken| Verdict::Broken(*broken))
 }
 
 /// Visits everything that can come of a world, or finds a shortest way to a broken promise.
@@ -78,26 +93,28 @@ fn walk(begin: &World, promise: Promise, actions: &[Action]) -> Result<(), Strin
     Ok(())
 }
 
-/// Checks Tenure's own protocol in the scopes that have what the forms are subjected to; the states in all.
-///
-/// # Panics
-/// When a promise is broken in one of them.
-pub fn tenure() -> usize {
+/// Tenure's own protocol in the scopes that have what the forms are subjected to; the states in all.
+fn tenure() -> Verdict {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    pinned::TENURE_SCOPES
-        .iter()
-        .map(|name| {
-            let scope: &'static scope::Scope = scopes::named(name).expect("a scope");
-            let found = check::exhaust(scope, scope.size, threads);
-            if let Some(broken) = found.counterexample {
-                panic!("{name}: {}: {}", broken.promise.name(), broken.what);
-            }
-            assert!(
-                pinned::TENURE_PROMISES.iter().all(|one: &promises::Promise| scope.promises().contains(one))
-            );
-            found.states
-        })
-        .sum()
+    let mut states = 0;
+    for name in pinned::TENURE_SCOPES {
+        let scope = scopes::named(name).expect("a scope");
+        let found = check::exhaust(scope, scope.size, threads);
+        if let Some(counterexample) = found.counterexample {
+            return Verdict::InScope(scope, counterexample);
+        }
+        states += found.states;
+    }
+    Verdict::Kept { states }
+}
+
+/// Tenure's own protocol over a store that forgets.
+fn forgotten() -> Verdict {
+    let scope = scopes::named(pinned::FORGETFUL_SCOPE).expect("a scope");
+    match check::shortest(scope, &[promises::Promise::OneHolder]) {
+        check::Found { counterexample: Some(counterexample), .. } => Verdict::InScope(scope, counterexample),
+        found => Verdict::Kept { states: found.states },
+    }
 }
 
 const KEPT: &str = "the promise is kept";

@@ -2,16 +2,13 @@
 
 use std::fmt::Write as _;
 
-use tenure_forms::{Form, Reply};
+use tenure_forms::{Command, Form, Reply};
 
 pub use super::promise::called;
 use super::{Action, Broken, Doing, Happened, Promise, World};
 
 /// What the lock is called in diagrams.
 pub const KEY: &str = "lock";
-
-/// Width of a caller's lane: the longest command with its answer.
-const LANE: usize = 44;
 
 /// The diagram.
 pub fn draw(form: &Form, promise: Promise, broken: &Broken) -> String {
@@ -20,12 +17,13 @@ pub fn draw(form: &Form, promise: Promise, broken: &Broken) -> String {
     if let Some(clocks) = clocks(&broken.begin) {
         let _ = writeln!(text, "clocks: {clocks}");
     }
-    let _ = writeln!(text, "\n{}", head(&broken.begin));
+    let lanes = Lanes::of(&broken.begin, &broken.actions);
+    let _ = writeln!(text, "\n{}", lanes.head());
     let mut world = broken.begin.clone();
     for action in &broken.actions {
         let happened = world.act(*action);
         let keys: Vec<String> = world.nodes.iter().map(|node| key(&world, node)).collect();
-        let _ = writeln!(text, "{}", row(&world, *action, &happened, &keys));
+        let _ = writeln!(text, "{}", lanes.row(&world, *action, &happened, &keys));
     }
     let _ = writeln!(text, "\nwhat went wrong: {}", broken.what);
     let _ = writeln!(text, "steps: {}    (█ works under the lock, ✗ is dead)", broken.actions.len());
@@ -43,30 +41,58 @@ pub fn clocks(world: &World) -> Option<String> {
     Some(format!("that of {} is {} s {way}", called(who), ahead_ms.unsigned_abs() / 1000))
 }
 
-/// The names of the lanes.
-pub fn head(world: &World) -> String {
-    let mut head = format!("{:>6} ", "ms");
-    for who in 0..world.players.len() {
-        let _ = write!(head, "  {:<LANE$}", called(who));
+/// The lanes of a drawing: as wide as the longest that happens in them.
+pub struct Lanes(Vec<usize>);
+
+impl Lanes {
+    /// The lanes for this way.
+    pub fn of(begin: &World, actions: &[Action]) -> Self {
+        let mut world = begin.clone();
+        let mut widths = vec![1; world.players.len()];
+        for action in actions {
+            let happened = world.act(*action);
+            if let (Some(who), words) = told(*action, &happened, world.nodes.len()) {
+                widths[who] = widths[who].max(words.chars().count());
+            }
+        }
+        Self(widths)
     }
-    format!("{head}{KEY}")
+
+    /// Their names.
+    pub fn head(&self) -> String {
+        let mut head = format!("{:>6} ", "ms");
+        for (who, width) in self.0.iter().enumerate() {
+            let _ = write!(head, "  {:<width$}  ", called(who));
+        }
+        format!("{head}{KEY}")
+    }
+
+    /// One thing that happened, and what the key then was on each server.
+    pub fn row(&self, world: &World, action: Action, happened: &Happened, keys: &[String]) -> String {
+        let mut row = format!("{:>6} ", world.elapsed_ms());
+        let (actor, words) = told(action, happened, world.nodes.len());
+        for (who, width) in self.0.iter().enumerate() {
+            let words = if actor == Some(who) { words.as_str() } else { "" };
+            let _ = write!(row, "{} {words:<width$}  ", mark(world, who));
+        }
+        let note = if actor.is_none() { format!("   ({words})") } else { String::new() };
+        format!("{row}{}{note}", keys.join(" | ")).trim_end().to_owned()
+    }
 }
 
-/// One thing that happened, and what the key then was on each server.
-pub fn row(world: &World, action: Action, happened: &Happened, keys: &[String]) -> String {
-    let mut row = format!("{:>6} ", world.elapsed_ms());
+/// One thing that happened, in a line of its own.
+pub fn line(world: &World, action: Action, happened: &Happened, keys: &[String]) -> String {
     let (actor, words) = told(action, happened, world.nodes.len());
-    for (who, player) in world.players.iter().enumerate() {
-        let mark = match player.doing {
-            Doing::Dead => '✗',
-            Doing::Inside { .. } => '█',
-            _ => ' ',
-        };
-        let words = if actor == Some(who) { words.as_str() } else { "" };
-        let _ = write!(row, "{mark} {words:<LANE$}");
+    let actor = actor.map_or_else(String::new, |who| format!("{} ", called(who)));
+    format!("{:>6}   {actor}{words}    ({KEY}: {})", world.elapsed_ms(), keys.join(" | "))
+}
+
+fn mark(world: &World, who: usize) -> char {
+    match world.players[who].doing {
+        Doing::Dead => '✗',
+        Doing::Inside { .. } => '█',
+        _ => ' ',
     }
-    let note = if actor.is_none() { format!("   ({words})") } else { String::new() };
-    format!("{row}{}{note}", keys.join(" | ")).trim_end().to_owned()
 }
 
 /// Who did it, and in words what.
@@ -86,14 +112,17 @@ fn told(action: Action, happened: &Happened, nodes: usize) -> (Option<usize>, St
             };
             let at = if nodes > 1 { format!("{}: ", done.node + 1) } else { String::new() };
             let command = done.command.shown(KEY);
-            (Some(who), format!("{at}{command} → {}{outcome}", answer(&done.reply)))
+            (Some(who), format!("{at}{command} → {}{outcome}", answer(&done.command, &done.reply)))
         }
     }
 }
 
-/// A reply as `redis-cli` shows it, in short.
-pub fn answer(reply: &Reply) -> String {
+/// A reply to a command as `redis-cli` shows it, in short.
+pub fn answer(command: &Command, reply: &Reply) -> String {
+    let set = matches!(command, Command::SetNx { ttl: Some(_), .. });
     match reply {
+        Reply::Yes if set => "OK".to_owned(),
+        Reply::No if set => "nil".to_owned(),
         Reply::Yes => "1".to_owned(),
         Reply::No => "0".to_owned(),
         Reply::Value(None) => "nil".to_owned(),

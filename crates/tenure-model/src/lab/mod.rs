@@ -21,6 +21,6 @@ pub mod pinned;
 mod promise;
 mod world;
 
-pub use check::{Broken, Verdict, verdict};
+pub use check::{Broken, Verdict, verdict, verdicts};
 pub use promise::Promise;
-pub use world::{Action, Doing, Happened, Player, TTL_MS, World, worlds};
+pub use world::{Action, Doing, Happened, Player, STEPS_MAX, TTL_MS, World, worlds};

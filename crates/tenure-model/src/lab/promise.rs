@@ -7,7 +7,7 @@ use super::world::{Happened, World};
 pub enum Promise {
     /// No two callers have the lock at once for the time that they asked for.
     Exclusion,
-    /// Nobody works on beside the next holder without being able to know.
+    /// Nobody works on beside the next holder without having been told when to stop.
     Told,
     /// A lock whose holder died can be had again.
     CrashFrees,
@@ -15,6 +15,8 @@ pub enum Promise {
     OwnerOnly,
     /// Each grant has a larger token than all before.
     TokensRise,
+    /// No two callers have the lock at once although a server forgot it.
+    LossSurvived,
     /// What two holders write under the key differs.
     OwnIdentity,
     /// A lock whose time is not over is not taken over.
@@ -26,13 +28,14 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// All of them; the first five are the columns of the table.
-    pub const ALL: [Self; 9] = [
+    /// All of them; the first six are the columns of the table.
+    pub const ALL: [Self; 10] = [
         Self::Exclusion,
         Self::Told,
         Self::CrashFrees,
         Self::OwnerOnly,
         Self::TokensRise,
+        Self::LossSurvived,
         Self::OwnIdentity,
         Self::LivingStays,
         Self::StampStays,
@@ -40,8 +43,14 @@ impl Promise {
     ];
 
     /// Those that every lock is judged by.
-    pub const COLUMNS: [Self; 5] =
-        [Self::Exclusion, Self::Told, Self::CrashFrees, Self::OwnerOnly, Self::TokensRise];
+    pub const COLUMNS: [Self; 6] = [
+        Self::Exclusion,
+        Self::Told,
+        Self::CrashFrees,
+        Self::OwnerOnly,
+        Self::TokensRise,
+        Self::LossSurvived,
+    ];
 
     /// Its name in commands.
     pub fn name(self) -> &'static str {
@@ -51,6 +60,7 @@ impl Promise {
             Self::CrashFrees => "crash-frees",
             Self::OwnerOnly => "owner-only",
             Self::TokensRise => "tokens-rise",
+            Self::LossSurvived => "loss-survived",
             Self::OwnIdentity => "own-identity",
             Self::LivingStays => "living-stays",
             Self::StampStays => "stamp-stays",
@@ -67,11 +77,14 @@ impl Promise {
     pub fn words(self) -> &'static str {
         match self {
             Self::Exclusion => "No two callers have the lock at once within the time that they asked for.",
-            Self::Told => "Nobody works on beside the next holder without being able to know.",
+            Self::Told => "Nobody works on beside the next holder without having been told when to stop.",
             Self::CrashFrees => "A lock whose holder died can be had again.",
             Self::OwnerOnly => "Nobody deletes a lock that is not its own.",
             Self::TokensRise => {
                 "Each grant has a larger token than all before, so that a late write can be refused."
+            }
+            Self::LossSurvived => {
+                "The same although a server forgets: it restarts empty, or its clock jumps."
             }
             Self::OwnIdentity => "What two holders write under the key differs, so that each knows its own.",
             Self::LivingStays => "A lock whose time is not over is not taken over.",
@@ -84,7 +97,7 @@ impl Promise {
     pub fn concerns(self, form: &Form) -> bool {
         match self {
             Self::OwnIdentity | Self::KeyEnds => form.steps.is_some(),
-            Self::LivingStays | Self::StampStays => !form.turns("0").is_empty(),
+            Self::LivingStays | Self::StampStays => form.stamped,
             _ => true,
         }
     }
@@ -93,10 +106,12 @@ impl Promise {
     pub fn judge(self, world: &World, happened: &Happened) -> Result<(), String> {
         let now_ms = world.now_ms;
         match self {
-            Self::Exclusion => at_most_one(world, |at| world.players[at].is_valid(now_ms))
-                .map_err(|(a, b)| format!("{a} and {b} both have the lock, and neither is over its time")),
+            Self::Exclusion | Self::LossSurvived => {
+                at_most_one(world, |at| world.players[at].is_valid(now_ms))
+                    .map_err(|(a, b)| format!("{a} and {b} both have the lock, and neither is over its time"))
+            }
             Self::Told => at_most_one(world, |at| world.players[at].believes(now_ms)).map_err(|(a, b)| {
-                format!("{a} and {b} both work under the lock, and nothing tells either of them")
+                format!("{a} and {b} both work under the lock, and neither was told when to stop")
             }),
             Self::CrashFrees if world.later().can_be_had() => Ok(()),
             Self::CrashFrees => Err("when everybody else is gone, nobody gets the lock any more".to_owned()),

@@ -3,6 +3,7 @@ use std::hash::{Hash, Hasher};
 use tenure_forms::{Caller, Command, Done, Form, Next, Reply, Slot};
 
 use super::Promise;
+use super::promise::called;
 
 /// How long each lock is to last: whole seconds, as the older forms count.
 pub const TTL_MS: u64 = 1000;
@@ -22,7 +23,7 @@ const fn rounds(nodes: usize) -> u8 {
 const LATER_MS: u64 = 30_000;
 
 /// The steps that a caller may need to come to an end.
-const STEPS_MAX: usize = 40;
+pub const STEPS_MAX: usize = 40;
 
 /// What can happen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,8 +83,8 @@ pub struct Player {
 }
 
 impl Player {
-    fn new(token: &str, ahead_ms: i64, rounds: u8) -> Self {
-        Self { caller: Caller::new(token, TTL_MS), ahead_ms, doing: Doing::Idle, rounds }
+    fn new(ahead_ms: i64, rounds: u8) -> Self {
+        Self { caller: Caller::new("", TTL_MS), ahead_ms, doing: Doing::Idle, rounds }
     }
 
     /// What its clock shows.
@@ -120,6 +121,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct World {
     form: &'static Form,
+    rules: Rules,
     /// The true time, which is the servers' time.
     pub now_ms: u64,
     begin_ms: u64,
@@ -151,25 +153,34 @@ pub struct Happened {
 /// The worlds in which a form is checked for a promise: with clocks alike, and where stamps matter with one that is
 /// three seconds fast or one slow.
 pub fn worlds(form: &'static Form, promise: Promise) -> Vec<World> {
-    let stamped = !form.turns("0").is_empty();
-    let skews: &[i64] = if stamped { &[0, 3000, -1000] } else { &[0] };
-    // The documents draw the final form's token from 1 to 100,000: what if two are the same?
-    let second = if form.name == "cad" && promise == Promise::OwnIdentity { "t1" } else { "t2" };
-    skews.iter().map(|ahead_ms| World::new(form, BEGIN_MS, second, *ahead_ms)).collect()
+    let skews: &[i64] = if form.stamped { &[0, 3000, -1000] } else { &[0] };
+    let rules = Rules {
+        same_tokens: form.few_tokens.is_some() && promise == Promise::OwnIdentity,
+        may_forget: promise == Promise::LossSurvived,
+    };
+    skews.iter().map(|ahead_ms| World::new(form, BEGIN_MS, rules, *ahead_ms)).collect()
+}
+
+/// What may happen in a world besides a death and time that passes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Rules {
+    /// Tokens come from a range so small that two are the same.
+    same_tokens: bool,
+    /// A server may forget.
+    may_forget: bool,
 }
 
 impl World {
-    /// Two callers that begin at `begin_ms`; the second has this token, and its clock is ahead by `ahead_ms`.
-    fn new(form: &'static Form, begin_ms: u64, second: &str, ahead_ms: i64) -> Self {
+    /// Two callers that begin at `begin_ms`; the second one's clock is ahead by `ahead_ms`.
+    fn new(form: &'static Form, begin_ms: u64, rules: Rules, ahead_ms: i64) -> Self {
+        let rounds = rounds(form.nodes);
         Self {
             form,
+            rules,
             now_ms: begin_ms,
             begin_ms,
             nodes: vec![Node::default(); form.nodes],
-            players: vec![
-                Player::new("t1", 0, rounds(form.nodes)),
-                Player::new(second, ahead_ms, rounds(form.nodes)),
-            ],
+            players: vec![Player::new(0, rounds), Player::new(ahead_ms, rounds)],
             died: false,
             forgot: false,
         }
@@ -178,7 +189,16 @@ impl World {
     /// The same world at its beginning, at another time: a whole second.
     #[must_use]
     pub fn beginning_at(&self, begin_ms: u64) -> Self {
-        Self::new(self.form, begin_ms, &self.players[1].caller.token, self.players[1].ahead_ms)
+        Self::new(self.form, begin_ms, self.rules, self.players[1].ahead_ms)
+    }
+
+    /// A new token for each try: of whom, and which one.
+    fn token(&self, who: usize) -> String {
+        if self.rules.same_tokens {
+            return "4711".to_owned();
+        }
+        let tried = rounds(self.nodes.len()).saturating_sub(self.players[who].rounds);
+        format!("{}{tried}", called(who).to_lowercase())
     }
 
     /// The form.
@@ -206,8 +226,7 @@ impl World {
         if self.next_change_ms().is_some_and(|at| at <= self.begin_ms + LASTS_MS) {
             actions.push(Action::Pass);
         }
-        // One server of many: a single one that forgets breaks every form.
-        if !self.forgot && self.nodes.len() > 1 {
+        if self.rules.may_forget && !self.forgot {
             actions.extend((0..self.nodes.len()).map(Action::Forget));
         }
     }
@@ -240,10 +259,10 @@ impl World {
         for node in &self.nodes {
             if let Some((value, expires_ms)) = node.slot.look(self.now_ms) {
                 changes.extend(expires_ms);
-                let turns = self.form.turns(value);
-                changes.extend(self.players.iter().flat_map(|player| {
-                    turns.iter().map(|turn| turn.saturating_add_signed(-player.ahead_ms))
-                }));
+                for player in &self.players {
+                    let turns = self.form.turns(&player.caller, value);
+                    changes.extend(turns.iter().map(|turn| turn.saturating_add_signed(-player.ahead_ms)));
+                }
             }
         }
         for player in &self.players {
@@ -268,15 +287,16 @@ impl World {
     fn go(&mut self, who: usize) -> Happened {
         let form = self.form;
         let clock_ms = self.players[who].clock_ms(self.now_ms);
+        if self.players[who].doing == Doing::Idle {
+            self.players[who].rounds = self.players[who].rounds.saturating_sub(1);
+            self.players[who].caller.token = self.token(who);
+        }
         let player = &mut self.players[who];
         let (since_ms, node, command) = match player.doing.clone() {
-            Doing::Idle => {
-                player.rounds = player.rounds.saturating_sub(1);
-                match form.acquire(&mut player.caller, clock_ms, None) {
-                    Next::Send { node, command } => (Some(self.now_ms), node, command),
-                    _ => return Happened::default(),
-                }
-            }
+            Doing::Idle => match form.acquire(&mut player.caller, clock_ms, None) {
+                Next::Send { node, command } => (Some(self.now_ms), node, command),
+                _ => return Happened::default(),
+            },
             Doing::Acquiring { since_ms, node, command } => (Some(since_ms), node, command),
             Doing::Inside { .. } => match form.release(&mut player.caller, clock_ms, None) {
                 Next::Send { node, command } => (None, node, command),
@@ -301,7 +321,7 @@ impl World {
             (Next::Send { node, command }, None) => Doing::Leaving { node, command },
             (Next::Won { until_ms }, since_ms) => {
                 let begun_ms = since_ms.unwrap_or(self.now_ms);
-                Doing::Inside { valid_until_ms: self.ends().then_some(begun_ms + TTL_MS), until_ms }
+                Doing::Inside { valid_until_ms: form.ends.then_some(begun_ms + TTL_MS), until_ms }
             }
             (Next::Busy | Next::Over, _) => Doing::Idle,
         };
@@ -319,21 +339,16 @@ impl World {
             (Command::GetSet { seen, .. }, Reply::Value(Some(was))) if was == seen => {
                 happened.robbed = node.whose.replace(who).filter(|whose| valid(*whose));
             }
-            (Command::GetSet { .. }, _) => happened.moved = node.whose.filter(|whose| *whose != who),
+            (Command::GetSet { value, .. }, _) => {
+                let moved = |whose: &usize| *whose != who && self.players[*whose].caller.wrote != *value;
+                happened.moved = node.whose.filter(moved);
+            }
             (Command::Del | Command::DelIf { .. }, Reply::Yes) => {
                 happened.freed = node.whose.take().filter(|whose| *whose != who);
             }
             _ => {}
         }
         happened
-    }
-
-    /// Does a lock that was taken end by itself?
-    fn ends(&self) -> bool {
-        self.nodes
-            .iter()
-            .filter_map(|node| node.slot.look(self.now_ms))
-            .all(|(value, expires_ms)| expires_ms.is_some() || !self.form.turns(value).is_empty())
     }
 
     /// How the world goes on when nothing more goes wrong: everybody who is alive comes to an end, and time passes.
@@ -355,7 +370,7 @@ impl World {
 
     /// Somebody new comes, with a clock that is right; its number.
     pub fn join(&mut self) -> usize {
-        self.players.push(Player::new("t3", 0, 1));
+        self.players.push(Player::new(0, rounds(self.nodes.len())));
         self.players.len() - 1
     }
 

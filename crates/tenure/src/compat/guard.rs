@@ -89,7 +89,7 @@ impl Guard {
     /// Gives the lock back.
     ///
     /// A release of a stamp is two commands (`GET`, `DEL`), each sent once: repeated, they could delete the lock of
-    /// whoever came next. [`Released::confirmed`] false means there that the key had another stamp: somebody who tried to
+    /// whoever came next. [`Released::Unconfirmed`] means there that the key had another stamp: somebody who tried to
     /// take over at the same time moved it (then the lock ends by that stamp), or somebody's clock is fast and it is
     /// taken. As its listing meant it ([`super::Listing::AsMeant`]), nothing is sent once the lease is over:
     /// [`ReleaseError::NotHeld`].
@@ -100,6 +100,13 @@ impl Guard {
         match self.0 {
             Hold::Classic(guard) => guard.release().await,
             Hold::Stamp(stamp) => stamp.release().await,
+        }
+    }
+
+    /// Releases after work that did not run to its end, unless its time is over.
+    pub(super) async fn give_back(self) {
+        if self.holds() {
+            let _ = self.release().await;
         }
     }
 

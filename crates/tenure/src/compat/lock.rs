@@ -1,16 +1,19 @@
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::lease::TTL_MS_MAX;
-use tenure_core::{Lost, Name, Standing};
+use tenure_core::{Name, Standing};
 
 use super::guard::Guard;
 use super::stamps::{Seen, Try};
 use super::{Client, Protocol, Speaker};
-use crate::error::{AcquireError, BadInput, LostAtWork, ReleaseError, WithError, until};
+use crate::error::{AcquireError, BadInput, LostAtWork, WithError, until};
+use crate::guard::loss_of_work;
 use crate::inspect::{self, Holder};
 use crate::lock::{TTL_DEFAULT, checked_ttl};
 use crate::retry::Retry;
-use crate::work::finished;
+use crate::work::{caught, finished};
 
 /// A lock of other programs by name, and how to take it. Made by [`Client::lock`]; can be used many times.
 #[derive(Clone, Debug)]
@@ -83,7 +86,7 @@ impl Lock {
             let waited = until(begun, engine.now());
             let random = engine.secrets().first().map_or(0, |secret| *secret as u64);
             let Some(pause) = self.retry.next(tries, waited, random) else {
-                let holder = Box::new(self.holder(busy).await);
+                let holder = self.holder(busy).await?;
                 return Err(AcquireError::GaveUp { holder, tries, waited });
             };
             tokio::time::sleep(pause).await;
@@ -105,7 +108,7 @@ impl Lock {
     pub async fn acquire_now(&self) -> Result<Guard, AcquireError> {
         match self.attempt().await? {
             Ok(guard) => Ok(guard),
-            Err(busy) => Err(AcquireError::Busy(Box::new(self.holder(busy).await))),
+            Err(busy) => Err(AcquireError::Busy(self.holder(busy).await?)),
         }
     }
 
@@ -125,18 +128,25 @@ impl Lock {
     /// Dropping the future drops the work and gives the lock back.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, WithError<T>> {
         let guard = self.acquire().await?;
-        let value = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            why = guard.lost() => return Err(LostAtWork { why, value: None }.into()),
-            value = work(&guard) => value,
+            why = guard.lost() => Err(why),
+            ended = caught(async { work(&guard).await }) => Ok(ended),
         };
-        let told = guard.watch().state().lost;
-        let lost = told.or_else(|| (!guard.holds()).then_some(Lost::Expired));
-        let lost = match guard.release().await {
-            Err(ReleaseError::NotHeld) => lost.or(Some(Lost::Taken)),
-            Ok(_) | Err(_) => lost,
-        };
-        Ok(finished(value, lost)?)
+        match ended {
+            Ok(Ok(value)) => {
+                let (held, told) = (guard.holds(), guard.watch().state().lost);
+                Ok(finished(value, loss_of_work(held, told, &guard.release().await))?)
+            }
+            Ok(Err(panic)) => {
+                guard.give_back().await;
+                resume_unwind(panic)
+            }
+            Err(why) => {
+                guard.give_back().await;
+                Err(LostAtWork { why, value: None }.into())
+            }
+        }
     }
 
     async fn attempt(&self) -> Result<Result<Guard, Busy>, AcquireError> {
@@ -166,12 +176,12 @@ impl Lock {
     }
 
     /// As much of the holder as can be known.
-    async fn holder(&self, busy: Busy) -> Holder {
-        let name = Name::new(&self.name).expect("a name that was sent was checked");
+    async fn holder(&self, busy: Busy) -> Result<Box<Holder>, AcquireError> {
+        let name = Name::new(&self.name).map_err(BadInput::Name)?;
         let engine = self.client.engine();
-        match busy {
+        let holder = match busy {
             Busy::Stamp(Seen::Stamp { text, past_in_ms }) => {
-                Holder::foreign(&name, format!("stamp {text}"), Some(past_in_ms))
+                Ok(Holder::foreign(&name, format!("stamp {text}"), Some(past_in_ms)))
             }
             Busy::Classic | Busy::Stamp(Seen::Something) => {
                 let somebody = Standing {
@@ -183,6 +193,7 @@ impl Lock {
                 };
                 inspect::holder(&**engine, &name, Some(somebody)).await
             }
-        }
+        };
+        holder.map(Box::new).map_err(|fault| AcquireError::Backend(Arc::new(fault)))
     }
 }

@@ -279,7 +279,7 @@ fn valid_until(form: &Form, caller: &Caller, began: Clocks) -> Moment {
 
 /// When others take a stamp for past.
 fn past_ms(form: &Form, stamp: &str) -> u64 {
-    form.turns(stamp).last().copied().unwrap_or(u64::MAX)
+    form.turns(&Caller::new("", 0), stamp).last().copied().unwrap_or(u64::MAX)
 }
 
 /// A bare number: what a client of these forms writes.
@@ -300,9 +300,9 @@ fn may_be_written(command: &Command, kind: FaultKind) -> bool {
 /// What became of a release, by its last step.
 fn released(last: Option<&Done>) -> Result<Released, ReleaseError> {
     match last.map(|done| (&done.command, &done.reply)) {
-        Some((Command::Del, Reply::Yes)) => Ok(Released { confirmed: true, still_held: false }),
+        Some((Command::Del, Reply::Yes)) => Ok(Released::Confirmed),
         // Another stamp than ours, or one that is nearly over: left as it is.
-        Some((Command::Get, Reply::Value(Some(_)))) => Ok(Released { confirmed: false, still_held: false }),
+        Some((Command::Get, Reply::Value(Some(_)))) => Ok(Released::Unconfirmed),
         _ => Err(ReleaseError::NotHeld),
     }
 }
@@ -352,9 +352,9 @@ mod tests {
     fn a_release_says_what_it_found() {
         let done = |command, reply| Done { node: 0, command, reply };
         let last = done(Command::Del, Reply::Yes);
-        assert_eq!(released(Some(&last)), Ok(Released { confirmed: true, still_held: false }));
+        assert_eq!(released(Some(&last)), Ok(Released::Confirmed));
         let last = done(Command::Get, Reply::Value(Some("17".to_owned())));
-        assert_eq!(released(Some(&last)), Ok(Released { confirmed: false, still_held: false }));
+        assert_eq!(released(Some(&last)), Ok(Released::Unconfirmed));
         for last in [
             done(Command::Del, Reply::No),
             done(Command::Get, Reply::Value(None)),
