@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::Retry;
 
-use crate::duration;
 use crate::store::URL_VARIABLE;
+use crate::{duration, exit_codes};
 
 /// How often a busy lock is tried again where neither --retry-times nor --wait says when to give up.
 const RETRY_TIMES: u32 = 3;
@@ -14,6 +14,7 @@ const RETRY_SLEEP: Duration = Duration::from_millis(200);
 
 /// The options about it.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "If the lock is taken")]
 pub(crate) struct WhenBusy {
     /// Don't wait if the lock is taken; the same as --on-busy fail
     #[arg(short, long = "no-wait", aliases = ["nonblock", "nb"], conflicts_with_all = ["wait", "on_busy"])]
@@ -30,13 +31,29 @@ pub(crate) struct WhenBusy {
     /// With --on-busy retry: the pause before each of them. Otherwise 200ms
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     retry_sleep: Option<Duration>,
-    /// With --on-busy retry: pauses of random length, which may be twice as long each time, up to this
+    /// With --on-busy retry: exponential backoff with jitter: pauses of random length, which may be twice as long each
+    /// time, up to this
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     retry_max_sleep: Option<Duration>,
     /// With --on-busy defer: a variable that the job keeps, if it is set. May be repeated; everybody who can read the
     /// files of this account can read it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = variable)]
     pub(crate) keep_env: Vec<String>,
+    /// The exit code if the lock was not acquired. Otherwise 75
+    #[arg(short = 'E', long, value_name = "N")]
+    conflict_exit_code: Option<u8>,
+}
+
+/// What can be the name of a variable.
+fn variable(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("a variable has a name".to_owned()),
+        URL_VARIABLE => {
+            Err("it may hold a password, and no job keeps it; set it for `tenure work`".to_owned())
+        }
+        name if name.contains('=') => Err("the name alone; its value is that of now".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,10 +117,10 @@ impl WhenBusy {
         if !self.keep_env.is_empty() && on_busy != OnBusy::Defer {
             return Err("--keep-env goes with --on-busy defer".to_owned());
         }
-        if self.keep_env.iter().any(|name| name == URL_VARIABLE) {
-            return Err(format!(
-                "{URL_VARIABLE} may hold a password, and no job keeps it; set it for `tenure work`"
-            ));
+        if self.conflict_exit_code.is_some() && matches!(on_busy, OnBusy::Skip | OnBusy::Defer) {
+            return Err(
+                "--conflict-exit-code does not go with --on-busy skip or defer, which exit 0".to_owned()
+            );
         }
         Ok(match on_busy {
             OnBusy::Wait if self.wait.is_some_and(|wait| wait.is_zero()) => Policy::Fail,
@@ -113,6 +130,11 @@ impl WhenBusy {
             OnBusy::Skip => Policy::Skip,
             OnBusy::Defer => Policy::Defer,
         })
+    }
+
+    /// If the lock was not acquired.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.conflict_exit_code.unwrap_or(exit_codes::NOT_ACQUIRED)
     }
 
     fn retry(&self) -> Retry {
@@ -190,6 +212,10 @@ mod tests {
             ("--on-busy wait --retry-sleep 3", "--retry-sleep goes with"),
             ("--on-busy skip --keep-env A", "--keep-env goes with --on-busy defer"),
             ("--on-busy defer --keep-env TENURE_URL", "no job keeps it"),
+            ("--on-busy defer --keep-env A=b", "the name alone"),
+            ("--on-busy defer --keep-env=", "has a name"),
+            ("--on-busy defer -E 3", "which exit 0"),
+            ("--on-busy skip -E 3", "which exit 0"),
             ("-n --retry-max-sleep 3", "--retry-max-sleep goes with"),
             ("--on-busy perhaps", "[possible values: wait, retry, fail, skip, defer]"),
         ] {

@@ -3,8 +3,10 @@
 
 /// `release`: that holder does not hold the lock, so nobody was asked to stop.
 pub(crate) const NOT_THE_HOLDER: u8 = 1;
-/// `jobs`: there is no such job to be retried or removed, or a worker is at it.
+/// `jobs`: there is no such job to be retried or removed, a worker is at it, or it makes no sense.
 pub(crate) const NO_SUCH_JOB: u8 = 1;
+/// `work --once` and `--drain`: a job failed.
+pub(crate) const JOB_FAILED: u8 = 1;
 /// Wrong usage; nothing was done. Also a `run` inside the job of the very lock that it wants (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The store is out of reach or refuses; nothing was run (`EX_UNAVAILABLE`).

@@ -31,10 +31,12 @@ impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
         let code = match error {
             QueueError::Place(_) => exit_codes::BACKEND,
-            QueueError::System { .. } => exit_codes::SYSTEM,
+            QueueError::System { .. } | QueueError::Gone(_) => exit_codes::SYSTEM,
             QueueError::Full(_) | QueueError::Stuck(_) => exit_codes::NOT_ACQUIRED,
             QueueError::TooLong(_) | QueueError::NotText(_) => exit_codes::USAGE,
-            QueueError::NoSuchJob(_) | QueueError::Taken(_) => exit_codes::NO_SUCH_JOB,
+            QueueError::NoSuchJob(_) | QueueError::Taken(_) | QueueError::Unreadable(..) => {
+                exit_codes::NO_SUCH_JOB
+            }
         };
         Self { code, text: error.to_string() }
     }

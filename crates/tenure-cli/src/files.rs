@@ -16,11 +16,15 @@ pub(crate) fn awaitable<T: AsRawFd>(file: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(file, Interest::READABLE)
 }
 
-/// Locks a file for us alone (flock). False: somebody else has locked it.
+/// Locks a file for us alone (flock). False: somebody else has locked it, perhaps just to see whether it is locked.
+pub(crate) fn try_lock_alone(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Locks a file for us alone (flock). False: somebody else has locked it for longer than a look takes.
 pub(crate) fn lock_alone(file: &File) -> bool {
-    // Whoever just looks whether it is locked holds it for a moment.
     (0..5).any(|_| {
-        let locked = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let locked = try_lock_alone(file);
         if !locked {
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let client = args.store.connect(None).await?;
     let lock = client.inspect(&args.name).await.map_err(|error| not_seen(&error))?;
-    print(&if args.json { json(&lock) + "\n" } else { page(&lock) });
+    print(&if args.json { json(&lock) + "\n" } else { page(&lock) })?;
     Ok(0)
 }
 

@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, set_child_subreaper,
+    Pid, Signal, WaitOptions, WaitStatus, getpgid, getpid, kill_process_group, set_child_subreaper,
     test_kill_process_group, wait,
 };
 use serde::{Deserialize, Serialize};
@@ -25,15 +26,23 @@ pub(crate) struct Job {
     group: Pid,
     keeper: Option<Keeper>,
     terminal: Option<Terminal>,
+    /// How it is waited for.
+    watched: WaitOptions,
     ended: Option<WaitStatus>,
 }
 
-/// Where a job runs that does not run here and now, as its wrapper does. It reads nothing and has no terminal.
+/// How long the process of a new job may take to lead its session.
+const SESSION_WITHIN: Duration = Duration::from_secs(2);
+
+/// Where a job runs that does not run here and now, as its wrapper does. It reads nothing, and its session has no
+/// terminal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Surroundings {
     /// Its working directory.
     pub(crate) directory: PathBuf,
+    /// Its mask of file modes.
+    pub(crate) umask: u32,
     /// All of its environment, but for what its lock sets.
     pub(crate) variables: BTreeMap<String, String>,
 }
@@ -68,26 +77,30 @@ impl Job {
             fcntl_setfd(fd, FdFlags::empty())?;
         }
         let mut command = Command::new("/proc/self/exe");
-        if let Some(Surroundings { directory, variables }) = recipe.surroundings {
-            command.env_clear().envs(variables).current_dir(directory).stdin(Stdio::null());
-        }
-        for name in recipe.unset {
-            command.env_remove(name);
-        }
         command
             .arg0("tenure")
             .arg(trampoline::COMMAND)
             .arg(std::process::id().to_string())
-            .arg(go_reader.as_raw_fd().to_string())
-            .args(recipe.words)
-            .envs(recipe.set.iter().map(|(name, value)| (name, value)))
-            .process_group(0);
+            .arg(go_reader.as_raw_fd().to_string());
+        match recipe.surroundings {
+            Some(apart) => {
+                command.arg(trampoline::place(apart)).env_clear().envs(&apart.variables).stdin(Stdio::null())
+            }
+            None => command.arg(trampoline::HERE).process_group(0),
+        };
+        for name in recipe.unset {
+            command.env_remove(name);
+        }
+        command.args(recipe.words).envs(recipe.set.iter().map(|(name, value)| (name, value)));
         let child = command.spawn()?;
         for fd in inherited.into_iter().flatten() {
             fcntl_setfd(fd, FdFlags::CLOEXEC)?;
         }
         drop(go_reader);
         let group = Pid::from_child(&child);
+        if recipe.surroundings.is_some() {
+            await_session(group)?;
+        }
         let keeper = match recipe.file {
             Some(_) => None,
             None => Some(Keeper::start(group, recipe.last_moment).map_err(|error| {
@@ -104,7 +117,9 @@ impl Job {
         }
         // If that fails the trampoline is dead, and we shall see how it ended.
         let _ = rustix::io::write(&go, trampoline::GO);
-        Ok(Self { group, keeper, terminal, ended: None })
+        // Who has no terminal is stopped by nobody but by hand, and goes on by hand.
+        let stops = recipe.surroundings.map_or(WaitOptions::UNTRACED, |_| WaitOptions::empty());
+        Ok(Self { group, keeper, terminal, watched: WaitOptions::NOHANG | stops, ended: None })
     }
 
     /// How the command ended, once it has.
@@ -115,7 +130,7 @@ impl Job {
     /// Takes notice of children that ended. Returns the signal if the command was stopped by one.
     pub(crate) fn reap(&mut self) -> Option<i32> {
         let mut stopped = None;
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+        while let Ok(Some((pid, status))) = wait(self.watched) {
             if pid == self.group {
                 stopped = status.stopping_signal();
                 if stopped.is_none() {
@@ -163,6 +178,18 @@ impl Job {
             keeper.dismiss();
         }
     }
+}
+
+/// Waits until the process leads its own session: what is sent to its group before that does not arrive.
+fn await_session(process: Pid) -> io::Result<()> {
+    let begun = Instant::now();
+    while getpgid(Some(process))? != process {
+        if begun.elapsed() >= SESSION_WITHIN {
+            return Err(io::Error::other("its process was not ready within 2 s"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Takes notice of what ended after its job: somebody has to, and it became our child. Not while a job runs.

@@ -13,6 +13,7 @@ use crate::busy::Policy;
 
 /// Whose locks.
 #[derive(clap::Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Which lock")]
 pub(crate) struct Spoken {
     /// Take the lock as other programs on Redis do that don't know Tenure. There is no fencing token and no queue then;
     /// with getset and pid-lock the lock is not renewed either, and --ttl must cover the command

@@ -20,11 +20,11 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let client = args.store.connect(None).await?;
     let locks = client.list().await.map_err(|error| not_seen(&error))?;
     if args.json {
-        print(&locks.iter().map(|lock| json(lock) + "\n").collect::<String>());
+        print(&locks.iter().map(|lock| json(lock) + "\n").collect::<String>())?;
         return Ok(0);
     }
     if !locks.is_empty() {
-        print(&table(HEADER, locks.iter().map(row)));
+        print(&table(HEADER, locks.iter().map(row)))?;
     }
     let none = if locks.is_empty() { "nothing is held or waited for; " } else { "" };
     say(&format!("{none}scope: {}", client.scope()));

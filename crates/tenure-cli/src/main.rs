@@ -32,7 +32,7 @@ use clap::{Parser, Subcommand};
 
 /// Run a command while holding a lock, on one host or on many
 #[derive(Parser, Debug)]
-#[command(name = "tenure", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "tenure", version, after_help = EXAMPLES, disable_help_subcommand = true, term_width = 120)]
 struct Tenure {
     #[command(subcommand)]
     command: Command,

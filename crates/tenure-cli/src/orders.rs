@@ -5,7 +5,6 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use rustix::process::WaitStatus;
 use tenure::{Lost, Moment, ReleaseError, span};
 use tenure_core::lease;
@@ -18,7 +17,7 @@ use crate::locks::{Held, Locks};
 use crate::plan::{Cause, Plan, Rules};
 use crate::signals::Signals;
 use crate::store::URL_VARIABLE;
-use crate::supervise::{Stop, Verdict, supervise};
+use crate::supervise::{Stop, Told, Verdict, supervise};
 use crate::text::{Voice, alarming, command_line, say};
 use crate::{around, duration, exit_codes};
 
@@ -30,6 +29,7 @@ const LATE_RELEASE: Duration = Duration::from_secs(1);
 
 /// How long a job may hold its lock, and how it is stopped.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
+#[command(next_help_heading = "How long it may hold the lock")]
 pub(crate) struct Limits {
     /// The length of the lease, 2s to 24h. It is renewed while the command runs: it is how long others wait after
     /// this host died
@@ -68,10 +68,9 @@ impl Limits {
         self.kill_after.unwrap_or(self.ttl / 6).as_millis() as u64
     }
 
-    /// `kept`: the lock lasts as long as the job. `granted`: when it was granted.
-    fn rules(&self, kept: bool, granted: Moment) -> Rules {
-        let limit = |max_hold: Duration| granted.plus(max_hold.as_millis() as u64);
-        Rules { kept, kill_after_ms: self.kill_after_ms(), limit: self.max_hold.map_or(Moment::NEVER, limit) }
+    /// When it has held a lock for as long as it may that was granted then.
+    fn end_of(&self, granted: Moment) -> Moment {
+        self.max_hold.map_or(Moment::NEVER, |max_hold| granted.plus(max_hold.as_millis() as u64))
     }
 }
 
@@ -91,8 +90,11 @@ pub(crate) struct Orders<'a> {
 pub(crate) struct Outcome {
     /// The exit code, as `tenure run` ends with it.
     pub(crate) code: u8,
-    /// The last signal meanwhile that asks us to end. It was passed on to the job.
-    pub(crate) told: Option<Signal>,
+    /// Whether a signal asks us to end.
+    pub(crate) told: Option<Told>,
+    /// The command was at work to its end or its limit. False: the code says nothing about it, as it was not begun, or
+    /// lost its lock.
+    pub(crate) by_itself: bool,
 }
 
 impl Orders<'_> {
@@ -111,7 +113,12 @@ impl Orders<'_> {
             Ok(file) => file,
             Err(fault) => return Ok(not_begun(hold, exit_codes::BACKEND, &fault.to_string()).await),
         };
-        let rules = self.limits.rules(file.is_some(), granted);
+        let rules = Rules {
+            kept: file.is_some(),
+            kill_after_ms: self.limits.kill_after_ms(),
+            limit: self.limits.end_of(granted),
+            ends_with_us: self.surroundings.is_some(),
+        };
         let recipe = Recipe {
             words: self.words,
             surroundings: self.surroundings,
@@ -149,15 +156,17 @@ impl Orders<'_> {
             }
             None => ended.map_or(exit_codes::LOST, code_of),
         };
-        let end = |code| Outcome { code, told };
-        if let Some(Stop { cause: Cause::Lost(_), .. }) = stopped {
+        let mut end = Outcome { code, told, by_itself: true };
+        if let Some(Stop { cause: Cause::Lost(lost), .. }) = stopped {
+            // A lease that is not renewed was too short for the command, and will be the next time.
+            end.by_itself = lost == Lost::Expired && !hold.is_renewed();
             if gone {
                 // Whether it arrives or not: the lease is over, or as good as over.
                 let _ = tokio::time::timeout(LATE_RELEASE, hold.release()).await;
             } else {
                 hold.leave();
             }
-            return end(code);
+            return end;
         }
         if file.is_none() && !gone {
             self.voice.say(&format!(
@@ -165,16 +174,19 @@ impl Orders<'_> {
                  released, and ends with its lease"
             ));
             hold.leave();
-            return end(code);
+            return end;
         }
         // Kept until the lock is released: without it, a lease that ran out meanwhile would count.
         let _file = match file.map(for_us_alone) {
             Some(None) => {
-                self.voice
-                    .detail("the command ended, but processes that it started still run and keep the lock");
+                let why = "the command ended, but processes that it started still run and keep the lock";
+                match self.limits.max_hold {
+                    Some(_) => self.voice.say(&format!("'{name}': {why}: --max-hold does not reach them")),
+                    None => self.voice.detail(why),
+                }
                 // Not released, not even by its drop: the lock is theirs now.
                 hold.leave();
-                return end(code);
+                return end;
             }
             file => file,
         };
@@ -183,7 +195,7 @@ impl Orders<'_> {
             biased;
             released = hold.release() => released,
             // Somebody is in a hurry: what is not released now ends with its lease.
-            signal = signals.ending() => return Outcome { code, told: Some(signal) },
+            _ = signals.ending() => return Outcome { told: told.or(Some(Told::Afterwards)), ..end },
         };
         match released {
             Ok(released) => {
@@ -195,7 +207,7 @@ impl Orders<'_> {
                          at the same time"
                     ));
                 }
-                end(code)
+                end
             }
             Err(ReleaseError::NotHeld) => {
                 self.voice.say(&format!(
@@ -204,11 +216,11 @@ impl Orders<'_> {
                     alarming("LOST"),
                     exit_codes::LOST
                 ));
-                end(exit_codes::LOST)
+                Outcome { code: exit_codes::LOST, by_itself: false, ..end }
             }
             Err(error) => {
                 self.voice.say(&format!("'{name}': {error}"));
-                end(code)
+                end
             }
         }
     }
@@ -252,7 +264,8 @@ impl Orders<'_> {
             }
             _ => String::new(),
         };
-        format!("{} '{name}': {why}. Stopped the job ({how}){when}. Exit {}", alarming(title), stop.code())
+        let what = if stop.leftovers { "what the command left behind" } else { "the job" };
+        format!("{} '{name}': {why}. Stopped {what} ({how}){when}. Exit {}", alarming(title), stop.code())
     }
 }
 
@@ -260,7 +273,7 @@ impl Orders<'_> {
 async fn not_begun(hold: Held, code: u8, why: &str) -> Outcome {
     let _ = tokio::time::timeout(LATE_RELEASE, hold.release()).await;
     say(&format!("{why}. Nothing was run"));
-    Outcome { code, told: None }
+    Outcome { code, told: None, by_itself: false }
 }
 
 /// What others see of a command.

@@ -12,6 +12,8 @@ pub(crate) struct Rules {
     pub(crate) kill_after_ms: u64,
     /// When the job has held the lock for as long as it may.
     pub(crate) limit: Moment,
+    /// A signal that asks us to end ends the job as well: KILL follows it.
+    pub(crate) ends_with_us: bool,
 }
 
 /// Why a job has to be stopped.
@@ -72,7 +74,7 @@ mod tests {
     const END: Moment = Moment(120_000);
 
     fn rules(kept: bool, limit: Moment) -> Rules {
-        Rules { kept, kill_after_ms: 5_000, limit }
+        Rules { kept, kill_after_ms: 5_000, limit, ends_with_us: false }
     }
 
     fn plan(lost: Option<&Lost>, kept: bool) -> (u64, u64) {

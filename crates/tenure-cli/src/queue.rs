@@ -3,23 +3,22 @@
 //! It is a directory of this account on this host, also where the locks are on a server: whoever can write to a shared
 //! server must not be able to run commands here by that.
 //!
-//! Each job is one file, `ID.json`. A worker locks the file (flock) for as long as it has to do with the job, so no
-//! two have it at a time, and the kernel frees it when a worker dies. Every change is a new file that takes the place
-//! of the old one, on disk before anybody sees it: a crash leaves the one or the other. A new file that takes the
-//! place of a locked one is locked by the same process before it appears.
+//! Each job is one file, whose name says what is to be done with it: see [`Shelf`]. A worker locks the file (flock) for
+//! as long as it has to do with the job, so no two have it at a time, and the kernel frees it when a worker dies. Every
+//! change is a new file that takes the place of the old one, on disk before anybody sees it: a crash leaves the one or
+//! the other. A new file that takes the place of a locked one is locked by the same process before it appears.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, openat, renameat, statat,
-    unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, fsync, openat, renameat, stat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -27,12 +26,13 @@ use serde::{Deserialize, Serialize};
 use tenure::{BadName, Fault};
 use tenure_core::Name;
 use tenure_embedded::Location;
-use tenure_engine::unix_ms;
+use tenure_engine::{random_process, unix_ms};
 
-use crate::files::lock_alone;
+use crate::files::{lock_alone, try_lock_alone};
 use crate::job::Surroundings;
 use crate::locks::Kind;
 use crate::orders::Limits;
+use crate::text::without_password;
 
 /// The most jobs in the queue, dead ones included.
 pub(crate) const JOBS_MAX: usize = 10_000;
@@ -43,9 +43,8 @@ pub(crate) const BYTES_MAX: usize = 256 * 1024;
 /// The most bytes that are read: what is noted of its tries makes a job a little longer.
 const READ_MAX: u64 = BYTES_MAX as u64 + 4096;
 
-/// The pause after the first failure, doubled after each further one.
-const BACKOFF_FIRST_MS: u64 = 1_000;
-const BACKOFF_MAX_MS: u64 = 5 * 60 * 1000;
+/// The longest pause after a failure.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// Of the files.
 const FORMAT: u32 = 1;
@@ -57,23 +56,20 @@ const DIRECTORY: &str = "jobs";
 /// it is written over.
 const DRAFT: &str = "draft";
 
-const JOB: &str = ".json";
-const SET_ASIDE: &str = ".damaged";
+/// Writing takes milliseconds, on a bad disk seconds.
+const WRITERS_END_WITHIN: Duration = Duration::from_secs(30);
 
-/// Writing takes milliseconds.
-const WRITERS_END_WITHIN: Duration = Duration::from_secs(2);
-
-/// What names a job: when it was deferred, and which of that millisecond's it is. Sorts by time.
+/// What names a job: when it was deferred, and chance, so that no other job ever has the same. Sorts by time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Id {
     /// In milliseconds since 1970.
     pub(crate) created_ms: u64,
-    number: u16,
+    chance: u32,
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:011x}-{:x}", self.created_ms, self.number)
+        write!(f, "{:011x}-{:08x}", self.created_ms, self.chance)
     }
 }
 
@@ -81,13 +77,62 @@ impl FromStr for Id {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let id = text.split_once('-').and_then(|(created, number)| {
+        let id = text.split_once('-').and_then(|(created, chance)| {
             let created_ms = u64::from_str_radix(created, 16).ok()?;
-            Some(Self { created_ms, number: u16::from_str_radix(number, 16).ok()? })
+            Some(Self { created_ms, chance: u32::from_str_radix(chance, 16).ok()? })
         });
         // One way to write each: it is the name of a file.
         id.filter(|id| id.to_string() == text)
             .ok_or_else(|| "not the ID of a job (as shown by `tenure jobs`)".to_owned())
+    }
+}
+
+/// What is to be done with a job, as the end of its file's name says it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Shelf {
+    /// Workers look at it.
+    Live,
+    /// It failed too often, and is not begun again by itself.
+    Dead,
+    /// It made no sense when a worker looked at it.
+    Damaged,
+}
+
+impl Shelf {
+    pub(crate) const ALL: [Self; 3] = [Self::Live, Self::Dead, Self::Damaged];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Live => ".json",
+            Self::Dead => ".dead",
+            Self::Damaged => ".damaged",
+        }
+    }
+
+    fn file_name(self, id: Id) -> String {
+        format!("{id}{}", self.suffix())
+    }
+
+    fn of_file(name: &str) -> Option<(Id, Self)> {
+        let (id, shelf) =
+            Self::ALL.iter().find_map(|&shelf| Some((name.strip_suffix(shelf.suffix())?, shelf)))?;
+        Some((id.parse().ok()?, shelf))
+    }
+}
+
+/// How often a job is begun, and how long it rests in between.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retries {
+    /// So often, then it is dead.
+    pub(crate) max_attempts: u32,
+    /// After the first attempt; doubled after each further one, up to [`PAUSE_MAX`].
+    pub(crate) first_pause: Duration,
+}
+
+impl Retries {
+    fn pause_ms(self, attempts: u32) -> u64 {
+        let times = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.first_pause.saturating_mul(times).min(PAUSE_MAX).as_millis() as u64
     }
 }
 
@@ -116,8 +161,6 @@ pub(crate) struct Deferred {
     pub(crate) attempts: u32,
     /// It is not begun before (milliseconds since 1970).
     pub(crate) not_before_ms: u64,
-    /// It failed too often, and is not begun again by itself.
-    pub(crate) dead: bool,
     /// How the last attempt ended; `None`: there was none, or its worker died before it could tell.
     pub(crate) last: Option<Ended>,
 }
@@ -156,7 +199,6 @@ impl Deferred {
             no_cmdline,
             attempts: 0,
             not_before_ms: 0,
-            dead: false,
             last: None,
         }
     }
@@ -193,29 +235,35 @@ impl Deferred {
     /// May it be begun now?
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         // No pause is longer than that: the clock was set back meanwhile.
-        let never_meant = self.not_before_ms > now_ms.saturating_add(BACKOFF_MAX_MS);
-        !self.dead && (self.not_before_ms <= now_ms || never_meant)
+        let never_meant = self.not_before_ms > now_ms.saturating_add(PAUSE_MAX.as_millis() as u64);
+        self.not_before_ms <= now_ms || never_meant
     }
 
     /// Has it been begun so often that it is not begun again?
-    pub(crate) fn is_exhausted(&self, max_attempts: u32) -> bool {
-        self.attempts >= max_attempts
+    pub(crate) fn is_exhausted(&self, retries: Retries) -> bool {
+        self.attempts >= retries.max_attempts
     }
 
     /// It is about to be begun. If its worker dies, that was an attempt as well, and a pause follows.
-    pub(crate) fn begun(mut self, now_ms: u64) -> Self {
+    pub(crate) fn begun(mut self, retries: Retries, now_ms: u64) -> Self {
         self.attempts = self.attempts.saturating_add(1);
-        self.not_before_ms = now_ms.saturating_add(backoff_ms(self.attempts));
+        self.not_before_ms = now_ms.saturating_add(retries.pause_ms(self.attempts));
         self.last = None;
         self
     }
 
     /// It has failed.
-    pub(crate) fn failed(mut self, exit: u8, max_attempts: u32, now_ms: u64) -> Self {
+    pub(crate) fn failed(mut self, exit: u8, retries: Retries, now_ms: u64) -> Self {
         self.last = Some(Ended { exit, at_ms: now_ms });
-        self.not_before_ms = now_ms.saturating_add(backoff_ms(self.attempts));
-        self.dead = self.is_exhausted(max_attempts);
+        self.not_before_ms = now_ms.saturating_add(retries.pause_ms(self.attempts));
         self
+    }
+
+    /// It was not begun, or lost its lock: that is not held against it, but is not tried again at once.
+    pub(crate) fn put_off(self, exit: u8, retries: Retries, now_ms: u64) -> Self {
+        let mut job = self.failed(exit, retries, now_ms);
+        job.attempts = job.attempts.saturating_sub(1);
+        job
     }
 
     /// It was stopped because its worker was: that is not held against it.
@@ -226,28 +274,34 @@ impl Deferred {
         self
     }
 
-    /// It is not begun again by itself.
-    pub(crate) fn buried(mut self) -> Self {
-        self.dead = true;
-        self
-    }
-
     /// It is due at once, with all of its attempts before it.
     pub(crate) fn revived(mut self) -> Self {
-        (self.dead, self.attempts, self.not_before_ms) = (false, 0, 0);
+        (self.attempts, self.not_before_ms) = (0, 0);
         self
+    }
+
+    /// Its command and arguments, as far as they may be shown, without passwords of addresses in them.
+    pub(crate) fn shown_words(&self) -> impl Iterator<Item = String> {
+        let shown = if self.no_cmdline { 1 } else { self.words.len() };
+        self.words.iter().take(shown).map(|word| without_password(word))
+    }
+
+    /// The job as it is kept, on its way into the queue.
+    pub(crate) fn draft(&self) -> Result<Draft, QueueError> {
+        let text = text_of(self)?;
+        if text.len() > BYTES_MAX { Err(QueueError::TooLong(text.len())) } else { Ok(Draft(text)) }
     }
 }
 
-/// The pause after so many attempts.
-fn backoff_ms(attempts: u32) -> u64 {
-    let doubled = BACKOFF_FIRST_MS.checked_shl(attempts.saturating_sub(1)).unwrap_or(BACKOFF_MAX_MS);
-    doubled.clamp(BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
-}
+/// A job that can be put into the queue.
+pub(crate) struct Draft(Vec<u8>);
 
 /// Why a file is not a job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
+    /// This host cannot read it just now, whatever is in it.
+    #[error("not readable just now: {0}")]
+    Host(String),
     /// Its content makes no sense, or it is not what we would have written.
     #[error("damaged: {0}")]
     Damaged(String),
@@ -259,9 +313,8 @@ pub(crate) enum Unreadable {
 /// A job in the list.
 pub(crate) struct Entry {
     pub(crate) id: Id,
+    pub(crate) shelf: Shelf,
     pub(crate) job: Result<Deferred, Unreadable>,
-    /// Damaged, and out of the workers' way.
-    pub(crate) set_aside: bool,
 }
 
 /// Something could not be done with the queue.
@@ -288,11 +341,17 @@ pub(crate) enum QueueError {
     )]
     NotText(String),
     /// Another process has it locked.
-    #[error("another process has been writing to {} for more than 2 s; see which: fuser -v {}", .0.display(), .0.display())]
+    #[error("another process has been writing to {} for more than 30 s; see which: fuser -v {}", .0.display(), .0.display())]
     Stuck(PathBuf),
     /// There is no such job.
     #[error("there is no job {0}; see: tenure jobs")]
     NoSuchJob(Id),
+    /// It cannot be begun again as it is.
+    #[error("job {0} is not begun again, it is {1}")]
+    Unreadable(Id, Unreadable),
+    /// Its directory has another path by now, or none.
+    #[error("the queue {} was deleted or moved", .0.display())]
+    Gone(PathBuf),
     /// A worker has it.
     #[error("a worker is at job {0} just now; try again when it has ended")]
     Taken(Id),
@@ -311,76 +370,83 @@ impl Queue {
         Ok(Self { directory, path })
     }
 
-    /// Puts a job at the end. When this returns it is on disk.
-    pub(crate) fn add(&self, job: &Deferred) -> Result<Id, QueueError> {
-        let text = text_of(job)?;
-        if text.len() > BYTES_MAX {
-            return Err(QueueError::TooLong(text.len()));
-        }
-        let writing = self.write_alone()?;
-        let taken: HashSet<Id> = self.files()?.into_iter().map(|(id, _)| id).collect();
-        let created_ms = unix_ms();
-        let id = (0..=u16::MAX).map(|number| Id { created_ms, number }).find(|id| !taken.contains(id));
-        match id {
-            Some(id) if taken.len() < JOBS_MAX => {
-                writing.put(&text, id)?;
-                Ok(id)
-            }
-            _ => Err(QueueError::Full(self.path.clone())),
-        }
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// All jobs, in the order in which they were deferred. Each is read when it is its turn.
-    pub(crate) fn list(&self) -> Result<impl Iterator<Item = Entry>, QueueError> {
-        Ok(self.files()?.into_iter().filter_map(|(id, set_aside)| {
-            let job = match self.open_file(&file_name(id, set_aside)) {
-                Ok(Some(file)) => read(&file),
-                // Done meanwhile.
-                Ok(None) => return None,
-                Err(error) => Err(Unreadable::Damaged(format!("it cannot be opened: {error}"))),
-            };
-            Some(Entry { id, job, set_aside })
+    /// Puts a job at the end. When this returns it is on disk.
+    pub(crate) fn add(&self, job: &Draft) -> Result<Id, QueueError> {
+        let writing = self.write_alone()?;
+        if self.files(&Shelf::ALL)?.len() >= JOBS_MAX {
+            return Err(QueueError::Full(self.path.clone()));
+        }
+        let id = Id { created_ms: unix_ms(), chance: random_process().0 as u32 };
+        writing.put(&job.0, id)?;
+        Ok(id)
+    }
+
+    /// The jobs on these shelves, in the order in which they were deferred. Each is read when it is its turn.
+    pub(crate) fn list(&self, shelves: &[Shelf]) -> Result<impl Iterator<Item = Entry>, QueueError> {
+        self.must_be_there()?;
+        Ok(self.files(shelves)?.into_iter().filter_map(|(id, shelf)| {
+            // Done meanwhile, if there is none.
+            let file = self.open_file(&shelf.file_name(id)).transpose()?;
+            Some(Entry { id, shelf, job: file.and_then(|file| read(&file)) })
         }))
     }
 
     /// Has somebody taken it?
     pub(crate) fn is_taken(&self, id: Id) -> bool {
-        let Ok(Some(file)) = self.open_file(&file_name(id, false)) else { return false };
+        let Ok(Some(file)) = self.open_file(&Shelf::Live.file_name(id)) else { return false };
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
-    /// Takes a job, so that nobody else can. `None`: somebody has it, it is gone, or it cannot be read.
-    pub(crate) fn take(&self, id: Id) -> Result<Option<Taken<'_>>, QueueError> {
-        let Some(file) = self.lock_file(id)? else { return Ok(None) };
-        Ok(read(&file).ok().map(|job| Taken { queue: self, id, job, file }))
+    /// Takes a job, so that nobody else can. `None`: it is gone, or somebody has it or, unless `patient`, just looks at
+    /// it.
+    pub(crate) fn take(&self, id: Id, patient: bool) -> Result<Option<Taken<'_>>, Unreadable> {
+        let lock = if patient { lock_alone } else { try_lock_alone };
+        let Some(file) = self.lock_file(id, Shelf::Live, lock)? else { return Ok(None) };
+        Ok(Some(Taken { queue: self, id, job: read(&file)?, file }))
     }
 
-    /// Puts a damaged file out of the way. False: it was not there any more.
+    /// Puts a damaged file out of the way. False: it is not there any more, or makes sense by now.
     pub(crate) fn set_aside(&self, id: Id) -> Result<bool, QueueError> {
-        // What cannot be opened cannot be taken by anybody.
-        let Some(_file) = self.lock_file(id).transpose() else { return Ok(false) };
-        let (from, to) = (file_name(id, false), file_name(id, true));
-        renameat(&self.directory, &from, &self.directory, &to)
-            .map_err(|error| self.refused("rename", &from, error))?;
-        Ok(true)
+        // Nobody puts another file in its place meanwhile.
+        let _writing = self.write_alone()?;
+        let file = self.lock_file(id, Shelf::Live, lock_alone).transpose();
+        match file.map(|file| file.and_then(|file| read(&file))) {
+            Some(Err(Unreadable::Damaged(_))) => self.put_on(id, Shelf::Live, Shelf::Damaged).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Makes a job due at once, a dead one too, with all of its attempts before it.
     pub(crate) fn revive(&self, id: Id) -> Result<(), QueueError> {
-        let mut taken = self.take(id)?.ok_or_else(|| self.why_not(id))?;
-        taken.save(taken.job.clone().revived())
+        let unreadable = |why| QueueError::Unreadable(id, why);
+        for shelf in Shelf::ALL {
+            let Some(file) = self.lock_file(id, shelf, lock_alone).map_err(unreadable)? else { continue };
+            let job = read(&file).map_err(unreadable)?;
+            // In this order: a crash in between leaves a job that is dead again, and not two.
+            if shelf != Shelf::Live {
+                self.put_on(id, shelf, Shelf::Live)?;
+            }
+            let mut taken = Taken { queue: self, id, job, file };
+            return taken.save(taken.job.clone().revived());
+        }
+        Err(self.why_not(id))
     }
 
     /// Takes a job out, readable or not.
     pub(crate) fn remove(&self, id: Id) -> Result<(), QueueError> {
-        let aside = file_name(id, true);
-        match unlinkat(&self.directory, &aside, AtFlags::empty()) {
-            Ok(()) => return Ok(()),
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(self.refused("remove", &aside, error)),
+        for shelf in Shelf::ALL {
+            match self.lock_file(id, shelf, lock_alone) {
+                Ok(None) => {}
+                // What cannot be opened cannot be taken by anybody.
+                Ok(Some(_)) | Err(_) => return self.unlink(id, shelf),
+            }
         }
-        let _file = self.lock_file(id).transpose().ok_or_else(|| self.why_not(id))?;
-        self.unlink(id)
+        Err(self.why_not(id))
     }
 
     /// Why a job could not be taken.
@@ -388,51 +454,70 @@ impl Queue {
         if self.is_taken(id) { QueueError::Taken(id) } else { QueueError::NoSuchJob(id) }
     }
 
-    fn unlink(&self, id: Id) -> Result<(), QueueError> {
-        let name = file_name(id, false);
-        unlinkat(&self.directory, &name, AtFlags::empty())
-            .map_err(|error| self.refused("remove", &name, error))?;
+    fn unlink(&self, id: Id, shelf: Shelf) -> Result<(), QueueError> {
+        let name = shelf.file_name(id);
+        match unlinkat(&self.directory, &name, AtFlags::empty()) {
+            // Somebody removed it by hand: so it is gone.
+            Ok(()) | Err(Errno::NOENT) => self.sync(),
+            Err(error) => Err(self.refused("remove", &name, error)),
+        }
+    }
+
+    fn put_on(&self, id: Id, from: Shelf, to: Shelf) -> Result<(), QueueError> {
+        let name = from.file_name(id);
+        renameat(&self.directory, &name, &self.directory, to.file_name(id))
+            .map_err(|error| self.refused("rename", &name, error))?;
         self.sync()
+    }
+
+    /// Whoever has it open must notice that others don't find it there any more.
+    fn must_be_there(&self) -> Result<(), QueueError> {
+        let there = stat(&self.path).and_then(|there| Ok((there, fstat(&self.directory)?)));
+        match there {
+            Ok((there, ours)) if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino) => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(QueueError::Gone(self.path.clone())),
+            Err(error) => Err(self.refused("examine", "", error)),
+        }
     }
 
     fn sync(&self) -> Result<(), QueueError> {
         fsync(&self.directory).map_err(|error| self.refused("write to", "", error))
     }
 
-    /// The jobs in the directory, sorted, and which of them were set aside.
-    fn files(&self) -> Result<Vec<(Id, bool)>, QueueError> {
+    /// The jobs on these shelves, sorted.
+    fn files(&self, shelves: &[Shelf]) -> Result<Vec<(Id, Shelf)>, QueueError> {
         let unread = |error| self.refused("read", "", error);
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.directory).map_err(unread)? {
             let entry = entry.map_err(unread)?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            let job = name.strip_suffix(JOB).map(|id| (id, false));
-            if let Some((id, set_aside)) = job.or(name.strip_suffix(SET_ASIDE).map(|id| (id, true)))
-                && let Ok(id) = id.parse()
-            {
-                files.push((id, set_aside));
-            }
+            let file = entry.file_name().to_str().ok().and_then(Shelf::of_file);
+            files.extend(file.filter(|(_, shelf)| shelves.contains(shelf)));
         }
         files.sort_unstable();
         Ok(files)
     }
 
     /// `None`: there is no such file.
-    fn open_file(&self, name: &str) -> io::Result<Option<File>> {
+    fn open_file(&self, name: &str) -> Result<Option<File>, Unreadable> {
         // A pipe in its place must not keep us waiting.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => Err(not_plain()),
+            Err(error) => Err(of_host(error)),
         }
     }
 
     /// Opens the file of a job and locks it. `None`: it is locked, gone or has just been changed.
-    fn lock_file(&self, id: Id) -> Result<Option<File>, QueueError> {
-        let name = file_name(id, false);
-        let file = self.open_file(&name).map_err(|error| self.system("open a job in", error))?;
-        let Some(file) = file.filter(lock_alone) else { return Ok(None) };
+    fn lock_file(
+        &self,
+        id: Id,
+        shelf: Shelf,
+        lock: impl FnOnce(&File) -> bool,
+    ) -> Result<Option<File>, Unreadable> {
+        let name = shelf.file_name(id);
+        let Some(file) = self.open_file(&name)?.filter(lock) else { return Ok(None) };
         // Another one may have taken its place between the two steps.
         let (ours, there) = (fstat(&file), statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW));
         let same = ours.is_ok_and(|ours| there.is_ok_and(|there| ours.st_ino == there.st_ino));
@@ -478,7 +563,7 @@ impl Writing<'_> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(refused)?;
         let written = file.write_all(text).and_then(|()| file.sync_all());
         written.map_err(|error| self.queue.system("write a job to", error))?;
-        let name = file_name(id, false);
+        let name = Shelf::Live.file_name(id);
         renameat(directory, DRAFT, directory, &name)
             .map_err(|error| self.queue.refused("write", &name, error))?;
         self.queue.sync()?;
@@ -512,27 +597,38 @@ impl Taken<'_> {
 
     /// It is done.
     pub(crate) fn remove(self) -> Result<(), QueueError> {
-        self.queue.unlink(self.id)
+        self.queue.unlink(self.id, Shelf::Live)
+    }
+
+    /// It is not begun again by itself.
+    pub(crate) fn bury(self) -> Result<(), QueueError> {
+        self.queue.put_on(self.id, Shelf::Live, Shelf::Dead)
     }
 }
 
 fn read(file: &File) -> Result<Deferred, Unreadable> {
-    let damaged = |why: String| Unreadable::Damaged(why);
-    let stat = fstat(file).map_err(|error| damaged(error.to_string()))?;
-    let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !plain || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-        return Err(damaged("others may have written it".to_owned()));
+    let stat = fstat(file).map_err(of_host)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(not_plain());
+    }
+    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(Unreadable::Damaged("others may have written it".to_owned()));
     }
     let mut text = Vec::new();
-    file.take(READ_MAX + 1).read_to_end(&mut text).map_err(|error| damaged(error.to_string()))?;
+    file.take(READ_MAX + 1).read_to_end(&mut text).map_err(of_host)?;
     if text.len() as u64 > READ_MAX {
-        return Err(damaged("it is too long".to_owned()));
+        return Err(Unreadable::Damaged("it is too long".to_owned()));
     }
     Deferred::read(&text)
 }
 
-fn file_name(id: Id, set_aside: bool) -> String {
-    format!("{id}{}", if set_aside { SET_ASIDE } else { JOB })
+fn not_plain() -> Unreadable {
+    Unreadable::Damaged("it is not a plain file".to_owned())
+}
+
+/// What the system says of a file says nothing about what is in it.
+fn of_host(error: impl Into<io::Error>) -> Unreadable {
+    Unreadable::Host(error.into().to_string())
 }
 
 fn text_of(job: &Deferred) -> Result<Vec<u8>, QueueError> {
@@ -543,15 +639,17 @@ fn text_of(job: &Deferred) -> Result<Vec<u8>, QueueError> {
 mod tests {
     use super::*;
 
+    const RETRIES: Retries = Retries { max_attempts: 2, first_pause: Duration::from_secs(10) };
+
     fn job() -> Deferred {
-        let surroundings = Surroundings { directory: "/".into(), variables: [].into() };
+        let surroundings = Surroundings { directory: "/".into(), umask: 0o022, variables: [].into() };
         let limits = Limits { ttl: Duration::from_secs(30), kill_after: None, max_hold: None };
         Deferred::new("x", "file:/s".to_owned(), None, vec!["true".to_owned()], surroundings, &limits, false)
     }
 
     #[test]
     fn a_job_reads_as_it_was_written() {
-        let job = job().begun(7).failed(3, 5, 8);
+        let job = job().begun(RETRIES, 7).failed(3, RETRIES, 8);
         assert_eq!(Deferred::read(&text_of(&job).unwrap()), Ok(job));
     }
 
@@ -563,61 +661,68 @@ mod tests {
         assert!(damaged(&text.replace(r#"["true"]"#, "[]")));
         assert!(damaged(&text.replace(r#""name":"x""#, r#""name":"""#)));
         assert!(damaged(&text.replace("30000", "1")));
-        assert!(damaged(&text.replace(r#""dead""#, r#""deed""#)));
+        assert!(damaged(&text.replace(r#""attempts""#, r#""attempt""#)));
         let newer = text.replace(r#"{"v":1"#, r#"{"v":2,"more":0"#);
         assert_eq!(Deferred::read(newer.as_bytes()), Err(Unreadable::Format(2)));
     }
 
     #[test]
     fn ids_sort_by_time_and_have_one_spelling() {
-        let id = |created_ms, number| Id { created_ms, number };
+        let id = |created_ms, chance| Id { created_ms, chance };
         assert!(id(9, 300) < id(10, 0) && id(10, 1) < id(10, 2));
         let text = id(1_763_750_000_000, 10).to_string();
-        assert_eq!(text, "19aa7b13580-a");
+        assert_eq!(text, "19aa7b13580-0000000a");
         assert_eq!(text.parse(), Ok(id(1_763_750_000_000, 10)));
         for bad in [
             "",
             "x",
             "19aa7b13580",
-            "19aa7b13580-A",
-            "19aa7b13580-0a",
-            "9aa7b13580-a",
-            "../x-1",
-            "+9aa7b13580-a",
+            "19aa7b13580-0000000A",
+            "19aa7b13580-a",
+            "9aa7b13580-0000000a",
+            "../x-00000001",
+            "+9aa7b13580-0000000a",
         ] {
             assert!(bad.parse::<Id>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn pauses_double_up_to_five_minutes() {
-        let seconds = [0, 1, 2, 3, 9, 10, 100, u32::MAX].map(|attempts| backoff_ms(attempts) / 1000);
-        assert_eq!(seconds, [1, 1, 2, 4, 256, 300, 300, 300]);
+    fn pauses_double_up_to_ten_minutes() {
+        let seconds = [0, 1, 2, 3, 6, 7, 100, u32::MAX].map(|attempts| RETRIES.pause_ms(attempts) / 1000);
+        assert_eq!(seconds, [10, 10, 20, 40, 320, 600, 600, 600]);
     }
 
     #[test]
     fn a_job_is_due_when_its_pause_is_over_and_when_the_clock_was_set_back() {
-        let paused = job().begun(1_000_000);
-        assert!(!paused.is_due(1_000_000) && !paused.is_due(1_000_999) && paused.is_due(1_001_000));
-        assert!(!paused.is_due(1_001_000 - BACKOFF_MAX_MS) && paused.is_due(1_000_999 - BACKOFF_MAX_MS));
-        assert!(job().is_due(0) && !job().buried().is_due(u64::MAX));
+        let paused = job().begun(RETRIES, 1_000_000);
+        assert!(!paused.is_due(1_000_000) && !paused.is_due(1_009_999) && paused.is_due(1_010_000));
+        assert!(!paused.is_due(1_010_000 - 600_000) && paused.is_due(1_009_999 - 600_000));
+        assert!(job().is_due(0));
     }
 
     #[test]
     fn a_job_dies_of_its_last_attempt() {
-        let once = job().begun(0).failed(1, 2, 5);
-        assert_eq!((once.attempts, once.dead, once.not_before_ms), (1, false, 1005));
-        let twice = once.begun(2000).failed(9, 2, 3000);
-        assert_eq!((twice.attempts, twice.dead, twice.last), (2, true, Some(Ended { exit: 9, at_ms: 3000 })));
+        let once = job().begun(RETRIES, 0).failed(1, RETRIES, 5);
+        assert_eq!((once.attempts, once.is_exhausted(RETRIES), once.not_before_ms), (1, false, 10_005));
+        let twice = once.begun(RETRIES, 2000).failed(9, RETRIES, 3000);
+        assert_eq!((twice.attempts, twice.last), (2, Some(Ended { exit: 9, at_ms: 3000 })));
+        assert!(twice.is_exhausted(RETRIES));
         let revived = twice.revived();
-        assert!(revived.is_due(0) && !revived.is_exhausted(1));
+        assert!(revived.is_due(0) && !revived.is_exhausted(RETRIES));
     }
 
     #[test]
     fn an_attempt_whose_worker_died_counts_and_one_whose_worker_was_stopped_does_not() {
-        let died = job().begun(0);
-        assert!(died.is_exhausted(1) && died.last.is_none());
-        let stopped = job().begun(0).interrupted(143, 1);
-        assert!(stopped.is_due(1) && !stopped.is_exhausted(1));
+        let died = job().begun(RETRIES, 0);
+        assert!(died.attempts == 1 && died.last.is_none());
+        let stopped = job().begun(RETRIES, 0).interrupted(143, 1);
+        assert!(stopped.is_due(1) && stopped.attempts == 0);
+    }
+
+    #[test]
+    fn a_job_that_lost_its_lock_rests_but_has_lost_no_attempt() {
+        let lost = job().begun(RETRIES, 0).put_off(79, RETRIES, 1);
+        assert!(!lost.is_due(10_000) && lost.is_due(10_001) && lost.attempts == 0);
     }
 }

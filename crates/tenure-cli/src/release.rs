@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
                 args.holder,
                 held_by(&lock),
                 quoted(&args.name),
-            ));
+            ))?;
             Ok(0)
         }
         Err(StopError::NotHolder(id)) => Err(Failure {

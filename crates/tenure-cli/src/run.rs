@@ -1,6 +1,7 @@
 //! `tenure run`: a command under a lock.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -22,8 +23,11 @@ use crate::{exit_codes, waiting};
 /// How long a place in the queue may take to be given up when a signal ends the wait.
 pub(crate) const LEAVING: Duration = Duration::from_millis(150);
 
-/// What a deferred job keeps of the environment, unless --keep-env names more.
-const KEPT_VARIABLES: [&str; 5] = ["PATH", "HOME", "SHELL", "LANG", "TENURE_DIR"];
+/// What a deferred job keeps of the environment, unless --keep-env names more; and what begins with LC_.
+const KEPT_VARIABLES: [&str; 8] = ["PATH", "HOME", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TENURE_DIR"];
+const KEPT_PREFIX: &str = "LC_";
+
+const SAID: &str = "What is said about it";
 
 /// Run a command while holding a lock
 #[derive(clap::Args, Debug)]
@@ -35,31 +39,33 @@ pub(crate) struct Args {
     when_busy: WhenBusy,
     #[command(flatten)]
     limits: Limits,
-    /// The exit code if the lock was not acquired
-    #[arg(short = 'E', long, value_name = "N", default_value_t = exit_codes::NOT_ACQUIRED)]
-    conflict_exit_code: u8,
     /// If the job around this one holds the lock, run the command under that hold: as a part of that job, with its
     /// fencing token and its limits. Otherwise without effect
-    #[arg(long, conflicts_with = "protocol")]
+    #[arg(long, help_heading = "Which lock", conflicts_with_all = ["protocol", "max_hold"])]
     reenter: bool,
     /// Don't show the command's arguments to others
-    #[arg(long)]
+    #[arg(long, help_heading = SAID)]
     no_cmdline: bool,
     /// Say nothing about busy, waited for and lost locks
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = SAID)]
     quiet: bool,
     /// Say how long it waited, what it got, and when a renewal fails
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = SAID)]
     verbose: bool,
     #[command(flatten)]
     spoken: Spoken,
     #[command(flatten)]
     store: Store,
     /// A command line for $SHELL, or /bin/sh, instead of a command
-    #[arg(short, long, value_name = "LINE", conflicts_with = "words")]
+    #[arg(short, long, value_name = "LINE", help_heading = "What is run", conflicts_with = "words")]
     command: Option<String>,
     /// The command and its arguments
-    #[arg(last = true, value_name = "COMMAND", required_unless_present = "command")]
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        help_heading = "What is run",
+        required_unless_present = "command"
+    )]
     words: Vec<OsString>,
 }
 
@@ -90,7 +96,8 @@ TERM, INT, HUP and QUIT give up the place in the queue, and end with 128+N.
 
 When the lock is lost, the command's process group gets TERM, and KILL after --kill-after: in time for it to be dead
 before its lease ends, by the clock, whether the store answers or not. The exit code is 79. At --max-hold it is the
-same with 124; on file: only while `tenure run` is not stopped itself.
+same with 124; on file: only while `tenure run` is not stopped itself. There it also ends what the command has left
+behind, as far as that is in its process group; until then `tenure run` does not end.
 
 What the command leaves behind in the background:
   file:     keeps the lock until it is gone, as with flock(1), also if `tenure run` itself is killed.
@@ -102,11 +109,15 @@ files that they inherit, as sudo does.
 
 Inside the command, `tenure run` of the same lock ends at once with 64: it would wait for itself. With --reenter it
 runs its command in its own place under the hold that is there: the outer `tenure run` watches over it, and the inner
---ttl, --kill-after and --max-hold have no effect.
+--ttl and --kill-after have no effect. It is refused (64) to a process that the outer one could not stop: on redis://
+one that has left the command's process group (setsid, timeout without --foreground, an interactive shell), on file:
+one without the open file that keeps the lock. TENURE_HOLDERS alone, copied out of the job, enters nothing. In another
+pid namespace (a container) the lock is busy.
 
 --on-busy defer puts the command line into the queue of this account on this host, where `tenure work` finds it: with
-its working directory, PATH, HOME, SHELL, LANG, TENURE_DIR and what --keep-env names, and nothing else. The queue is a
-directory beside the locks of file:, also if the lock is on a server: a shared server is no way to run commands here.
+its working directory, its mask of file modes (umask), the variables PATH, HOME, SHELL, USER, LOGNAME, LANG, LC_*, TZ,
+TENURE_DIR and what --keep-env names, and nothing else. The queue is a directory beside the locks of file:, also if the
+lock is on a server: a shared server is no way to run commands here.
 
 --protocol takes the lock as programs without Tenure do, on the same Redis key: docs/compat.md says what each protocol
 lacks. All of them: no fencing token (TENURE_FENCE is not set) and no queue (waiting is trying again and again). getset
@@ -139,11 +150,18 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     };
     if args.reenter || policy.minds_its_own_job() {
         match Hold::around_us(&locks, &args.name).await? {
-            Some(hold) if args.reenter => return Ok(hold.reenter(&words, &locks)),
-            Some(hold) => return Err(args.inside_itself(&hold)),
-            None => {}
+            Some(hold) if args.reenter && hold.why_not_reentered().is_none() => {
+                return Ok(hold.reenter(&words, &locks));
+            }
+            Some(hold) if policy.minds_its_own_job() => return Err(args.inside_itself(&hold)),
+            _ => {}
         }
     }
+    // Before the lock is asked for: what cannot be deferred is told at once, and not when it is busy one day.
+    let deferral = match policy {
+        Policy::Defer => Some((Queue::open()?, args.deferred(&words, &locks)?.draft()?)),
+        _ => None,
+    };
     let answer = match args.acquire(&locks, policy, &mut signals, &label, voice).await {
         Ok(answer) => answer,
         Err(failure) => {
@@ -155,14 +173,15 @@ pub(crate) async fn run(args: Args) -> Result<u8, Failure> {
     let hold = match answer {
         Answer::Granted(hold) => hold,
         Answer::Denied(_) if policy == Policy::Skip => return Ok(0),
-        Answer::Denied(_) if policy == Policy::Defer => {
-            let id = Queue::open()?.add(&args.deferred(words, &locks)?)?;
-            voice.say(&format!("Deferred as job {id}: tenure jobs"));
-            return Ok(0);
-        }
         Answer::Denied(why) => {
-            voice.say(&format!("{why}. Not run (exit {})", args.conflict_exit_code));
-            return Ok(args.conflict_exit_code);
+            if let Some((queue, job)) = deferral {
+                let id = queue.add(&job)?;
+                voice.say(&format!("Deferred as job {id}. `tenure work` runs it; see: tenure jobs"));
+                return Ok(0);
+            }
+            let code = args.when_busy.exit_code();
+            voice.say(&format!("{why}. Not run (exit {code})"));
+            return Ok(code);
         }
         Answer::Left(signal) => {
             locks.close(LEAVING).await;
@@ -192,14 +211,13 @@ impl Args {
     }
 
     fn inside_itself(&self, hold: &Hold) -> Failure {
-        let reenter = if hold.can_be_reentered() {
-            "Say --reenter to run the command under that hold, or name another lock"
-        } else {
-            "Name another lock"
+        let next = match hold.why_not_reentered() {
+            None => "Say --reenter to run the command under that hold, or name another lock".to_owned(),
+            Some(why) if self.reenter => format!("--reenter is refused: {why}"),
+            Some(_) => "Name another lock".to_owned(),
         };
         Failure::usage(format!(
-            "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. \
-             {reenter}",
+            "'{}' is held by the very job that this runs in (holder {}): it would wait for itself. Nothing was run. {next}",
             self.name, hold.holder
         ))
     }
@@ -248,20 +266,32 @@ impl Args {
     }
 
     /// The command as a job for `tenure work`.
-    fn deferred(&self, words: Vec<OsString>, locks: &Locks) -> Result<Deferred, QueueError> {
-        let text = |word: OsString| {
-            word.into_string().map_err(|word| QueueError::NotText(format!("{} is not UTF-8", word.display())))
+    fn deferred(&self, words: &[OsString], locks: &Locks) -> Result<Deferred, QueueError> {
+        let text = |word: &OsStr| {
+            let not_text = || QueueError::NotText(format!("{} is not UTF-8", word.display()));
+            word.to_str().map(str::to_owned).ok_or_else(not_text)
         };
         let directory = std::env::current_dir().map_err(|error| QueueError::System {
             what: "find the working directory",
             path: ".".into(),
             error,
         })?;
-        let kept = KEPT_VARIABLES.into_iter().chain(self.when_busy.keep_env.iter().map(String::as_str));
-        let variables = kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?)));
-        let variables = variables.map(|(name, value)| text(value).map(|value| (name, value)));
-        let surroundings = Surroundings { directory, variables: variables.collect::<Result<_, _>>()? };
-        let words = words.into_iter().map(text).collect::<Result<_, _>>()?;
+        let is_kept = |name: &str| {
+            let named =
+                KEPT_VARIABLES.contains(&name) || self.when_busy.keep_env.iter().any(|kept| kept == name);
+            named || name.starts_with(KEPT_PREFIX)
+        };
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let variables = variables.filter(|(name, _)| is_kept(name));
+        let variables = variables.map(|(name, value)| text(&value).map(|value| (name, value)));
+        let unread = |error| QueueError::System { what: "read", path: "/proc/self/status".into(), error };
+        let surroundings = Surroundings {
+            directory,
+            umask: umask().map_err(unread)?,
+            variables: variables.collect::<Result<_, _>>()?,
+        };
+        let words = words.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
         Ok(Deferred::new(
             &self.name,
             locks.scope(),
@@ -272,4 +302,12 @@ impl Args {
             self.no_cmdline,
         ))
     }
+}
+
+/// The mask of file modes of this process. To be told by the system call it would have to be changed.
+fn umask() -> io::Result<u32> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .ok_or_else(|| io::Error::other("/proc/self/status has no Umask"))
 }

@@ -25,15 +25,26 @@ pub(crate) struct Verdict {
     pub(crate) ended: Option<WaitStatus>,
     /// Why the job was stopped, if it did not end by itself.
     pub(crate) stopped: Option<Stop>,
-    /// The last signal that asked us, and with us the job, to end.
-    pub(crate) told: Option<Sent>,
+    /// Whether a signal asked us, and with us the job, to end.
+    pub(crate) told: Option<Told>,
     /// Nobody of the job is left, as far as its process group tells.
     pub(crate) gone: bool,
+}
+
+/// When a signal asked us to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// While the command ran. It was passed on, so that the command may have been cut short, whatever its exit code.
+    Meanwhile,
+    /// When the command had ended.
+    Afterwards,
 }
 
 /// The job had to be stopped.
 pub(crate) struct Stop {
     pub(crate) cause: Cause,
+    /// The command had ended: it was what it had left behind.
+    pub(crate) leftovers: bool,
     /// When it was told to stop.
     pub(crate) at: Moment,
     /// TERM was not enough.
@@ -58,7 +69,8 @@ struct Ending {
     killed_at: Option<Moment>,
 }
 
-/// Returns when the command has ended and, where the lease is all that keeps the lock, everybody it left behind.
+/// Returns when the command has ended and, where the lease is all that keeps the lock or the hold has a limit,
+/// everybody it left behind.
 pub(crate) async fn supervise(
     job: &mut Job,
     lease: &mut LeaseWatch,
@@ -70,6 +82,8 @@ pub(crate) async fn supervise(
     let mut ending: Option<Ending> = None;
     let mut stop: Option<Stop> = None;
     let mut told = None;
+    // Where what the command leaves behind keeps the lock, it may do so until then.
+    let until_limit = rules.kept && rules.limit != Moment::NEVER;
     let (mut resume, mut warned) = (false, false);
     loop {
         // Each round begins with the lease, by the clock: whatever happened before may have taken any time.
@@ -85,16 +99,17 @@ pub(crate) async fn supervise(
         }
         warned = state.at_risk;
 
+        let leftovers = job.ended().is_some() && !job.is_gone();
         let must_stop = match job.ended() {
             None => now >= plan.terminate,
+            Some(_) if leftovers && until_limit => now >= plan.terminate,
             // While we were stopped ourselves, the keeper was the one who killed it.
             Some(ended) => was_killed(ended) && now >= plan.kill,
         };
         if must_stop && stop.is_none() {
-            stop = Some(Stop { cause: plan.cause, at: now, killed: false, dead_at: now });
+            stop = Some(Stop { cause: plan.cause, leftovers, at: now, killed: false, dead_at: now });
         }
-        let leftovers = job.ended().is_some() && !rules.kept && !job.is_gone();
-        if ending.is_none() && (must_stop || leftovers) {
+        if ending.is_none() && (must_stop || leftovers && !rules.kept) {
             let kill = plan.kill.min(now.plus(rules.kill_after_ms));
             ending = Some(Ending { kill, killed_at: None });
             job.signal(Signal::TERM);
@@ -117,7 +132,7 @@ pub(crate) async fn supervise(
             .as_ref()
             .and_then(|ending| ending.killed_at)
             .is_some_and(|killed_at| now.since(killed_at) >= UNKILLABLE_AFTER_MS);
-        if gone || given_up || job.ended().is_some() && ending.is_none() {
+        if gone || given_up || job.ended().is_some() && ending.is_none() && !until_limit {
             if let Some(stop) = &mut stop {
                 // The keeper may have been quicker.
                 stop.killed = ending.is_some_and(|ending| ending.killed_at.is_some())
@@ -155,9 +170,18 @@ pub(crate) async fn supervise(
                 // Not before the next look at the lease.
                 Event::Sent(Sent::SIGCONT) => resume = true,
                 Event::Sent(signal) => {
-                    told = Some(signal).filter(|&signal| ends(signal)).or(told);
                     if let Some(signal) = Signal::from_named_raw(signal as i32) {
                         job.signal(signal);
+                    }
+                    if ends(signal) {
+                        // Whoever is stopped gets it only when it goes on.
+                        job.signal(Signal::CONT);
+                        let running = job.ended().is_none();
+                        told.get_or_insert(if running { Told::Meanwhile } else { Told::Afterwards });
+                        if rules.ends_with_us && ending.is_none() {
+                            let kill = boottime().plus(rules.kill_after_ms);
+                            ending = Some(Ending { kill, killed_at: None });
+                        }
                     }
                 }
             },

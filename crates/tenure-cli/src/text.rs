@@ -1,7 +1,7 @@
 //! What people read: one line for each thing, on stderr, with colour only on a terminal.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 use tenure::{HolderRow, Inspection, State, printable, span};
 
@@ -14,9 +14,13 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "tenure: {text}");
 }
 
-/// Prints data on stdout. A reader that went away (`| head`) is no error.
-pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Prints data on stdout. A reader that went away (`| head`) is no error; a full disk is.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// How much a command says about itself.

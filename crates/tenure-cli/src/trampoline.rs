@@ -1,22 +1,36 @@
 //! The trampoline: what the job's process runs before it becomes the job.
 //!
 //! Whatever a process has to arrange about itself between its birth and its command, it arranges here, as an
-//! ordinary program: that it dies with the wrapper, and that it does not begin before everything stands ready.
+//! ordinary program: that it dies with the wrapper, that it does not begin before everything stands ready, and where it
+//! runs.
 
-use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::SigSet;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setsid, umask};
 
-use crate::exit_codes;
+use crate::job::Surroundings;
 use crate::text::say;
+use crate::{around, exit_codes};
 
-/// What the process is called with: `tenure __exec WRAPPER GO COMMAND ARGUMENTS..`, where `WRAPPER` is the process
-/// number of its parent and `GO` the number of an open pipe that says when to begin.
+/// What the process is called with: `tenure __exec WRAPPER GO PLACE COMMAND ARGUMENTS..`, where `WRAPPER` is the process
+/// number of its parent, `GO` the number of an open pipe that says when to begin, and `PLACE` is [`HERE`] or comes from
+/// [`place`].
 pub(crate) const COMMAND: &str = "__exec";
+
+/// It runs where its wrapper does.
+pub(crate) const HERE: &str = "-";
+
+/// It runs in surroundings of its own: its mask and its directory, as one word.
+pub(crate) fn place(surroundings: &Surroundings) -> OsString {
+    let mut place = OsString::from(format!("{:o}:", surroundings.umask));
+    place.push(&surroundings.directory);
+    place
+}
 
 /// The byte on the pipe that means: begin.
 pub(crate) const GO: &[u8] = b".";
@@ -25,7 +39,9 @@ pub(crate) const GO: &[u8] = b".";
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let mut number = || arguments.next()?.to_str()?.parse::<i32>().ok();
     let (wrapper, go) = (number().and_then(Pid::from_raw), number());
-    let (Some(wrapper), Some(go), Some(command)) = (wrapper, go, arguments.next()) else {
+    let (Some(wrapper), Some(go), Some(place), Some(command)) =
+        (wrapper, go, arguments.next(), arguments.next())
+    else {
         return exit_codes::USAGE;
     };
     // In this order: a wrapper that died before the first line is seen by the second.
@@ -34,10 +50,28 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
         say(&format!("cannot tie the job to its wrapper: {error}. Nothing was run"));
         return exit_codes::SYSTEM;
     }
-    if getppid() != Some(wrapper) || !may_begin(go) {
+    let apart = place != HERE;
+    // Its own session: it has no terminal that could stop it or that it could ask.
+    if getppid() != Some(wrapper) || apart && setsid().is_err() || !may_begin(go) {
         return exit_codes::SYSTEM;
     }
-    exec(Command::new(command).args(arguments))
+    if apart && let Err(code) = go_to(&place) {
+        return code;
+    }
+    let (name, value) = around::with_this_job(wrapper, getpid());
+    exec(Command::new(command).args(arguments).env(name, value))
+}
+
+/// Goes where the job runs, or returns the exit code that says that it cannot be.
+fn go_to(place: &OsStr) -> Result<(), u8> {
+    let (mask, directory) =
+        place.to_str().and_then(|place| place.split_once(':')).ok_or(exit_codes::USAGE)?;
+    umask(Mode::from_bits_truncate(u32::from_str_radix(mask, 8).map_err(|_| exit_codes::USAGE)?));
+    chdir(directory).map_err(|error| {
+        let (shown, code) = (tenure::printable(directory), exit_codes::NOT_EXECUTABLE);
+        say(&format!("cannot run in the directory '{shown}': {}. Exit {code}", io::Error::from(error)));
+        code
+    })
 }
 
 /// Becomes the command. Returns only if it cannot be run, with the exit code that says so.

@@ -68,6 +68,8 @@ fn the_outer_run_watches_over_a_command_that_reenters() {
 fn a_lock_that_no_job_around_us_holds_is_acquired_as_usual() {
     let bench = Bench::embedded();
     assert_eq!(bench.code(&["run", "--reenter", "x", "-c", "exit 5"]), (5, String::new()));
+    let (code, text) = bench.code(&["run", "--reenter", "--max-hold", "9s", "x", "--", "true"]);
+    assert!(code == 64 && text.contains("cannot be used with"), "a limit without effect: {text}");
     let line = format!("'{TENURE}' run --url file: --reenter y -- sh -c 'echo $TENURE_NAME'");
     let output = bench.output(&["run", "x", "-c", &line]);
     assert_eq!(output.stdout, b"y\n");
@@ -86,4 +88,49 @@ fn a_lock_that_no_job_around_us_holds_is_acquired_as_usual() {
         .output()
         .unwrap();
     assert_ne!(String::from_utf8_lossy(&output.stdout).trim(), old);
+}
+
+#[test]
+fn an_environment_that_left_its_job_reenters_nothing() {
+    let server = RedisServer::start();
+    for bench in [Bench::embedded(), Bench::on(&server.url())] {
+        let sign = bench.path("sign");
+        let line = format!("echo $TENURE_HOLDERS >{0}.part; mv {0}.part {0}; exec sleep 30", word(&sign));
+        let _holder = bench.start_job(&["run", "x", "--", "sh", "-c", &line], &sign);
+        let around = std::fs::read_to_string(&sign).unwrap();
+        let output = bench
+            .tenure(&["run", "-n", "--reenter", "x", "--", "echo", "ran"])
+            .env("TENURE_HOLDERS", around.trim())
+            .output()
+            .unwrap();
+        assert_eq!(common::code(output.status), 75, "{output:?}");
+        assert_eq!(output.stdout, b"", "two at a time");
+    }
+}
+
+#[test]
+fn who_has_left_the_group_that_the_outer_run_stops_is_refused() {
+    let server = RedisServer::start();
+    let bench = Bench::on(&server.url());
+    for leaving in ["setsid --wait", "timeout 20"] {
+        let line = format!("{leaving} {}", inside(&server.url(), "--reenter", "echo ran"));
+        let output = bench.output(&["run", "x", "-c", &line]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(common::code(output.status), 64, "{text}");
+        assert!(text.contains("--reenter is refused: this process has left that job"), "{text}");
+        assert_eq!(output.stdout, b"");
+    }
+    let line = format!("timeout --foreground 20 {}", inside(&server.url(), "--reenter", "exit 6"));
+    assert_eq!(bench.code(&["run", "x", "-c", &line]), (6, String::new()));
+}
+
+#[test]
+fn on_one_host_it_is_the_open_file_that_counts() {
+    let bench = Bench::embedded();
+    let again = inside("file:", "--reenter", "exit 6");
+    assert_eq!(bench.code(&["run", "x", "-c", &format!("setsid --wait {again}")]), (6, String::new()));
+    let close = "for file in /proc/$$/fd/*; do n=${file##*/}; [ $n -gt 2 ] && eval \"exec $n>&-\"; done";
+    let (code, text) = bench.code(&["run", "x", "--", "bash", "-c", &format!("{close}; {again}")]);
+    assert_eq!(code, 64, "{text}");
+    assert!(text.contains("--reenter is refused: this process has left that job"), "{text}");
 }

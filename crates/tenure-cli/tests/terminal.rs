@@ -162,6 +162,23 @@ fn ctrl_c_ends_a_worker_with_its_job_which_has_no_terminal() {
 }
 
 #[test]
+fn a_deferred_job_that_asks_for_the_terminal_gets_none_and_stops_nobody() {
+    let bench = Bench::embedded();
+    let sign = bench.path("sign");
+    let holder =
+        bench.start_job(&["run", "x", "-c", &format!("touch {}; sleep 0.3", common::word(&sign))], &sign);
+    let job = script(&bench, "read line </dev/tty || echo no terminal");
+    assert_eq!(bench.code(&["run", "-q", "--on-busy", "defer", "x", "--", "sh", &job]).0, 0);
+    assert_eq!(holder.finish().0, 0);
+    let mut screen = Screen::shell(&bench);
+    screen.press("$TENURE work --once; echo code=$?\n");
+    screen.wait_for("no terminal");
+    screen.wait_for("code=0");
+    screen.press("exit 0\n");
+    assert_eq!(screen.finish(), 0);
+}
+
+#[test]
 fn ctrl_z_stops_it_under_a_shell_and_fg_wakes_it() {
     let bench = Bench::embedded();
     let mut screen = Screen::shell(&bench);

@@ -6,11 +6,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fstat, fstatfs, mkdirat, open, openat};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, fsync, mkdirat, open, openat};
 use rustix::process::geteuid;
 use tenure_engine::Fault;
 
 use crate::location::{ELSEWHERE, Location};
+
+/// How many directories are made at most for a location.
+const NEW_MAX: usize = 3;
 
 const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
 pub(crate) const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -82,15 +85,22 @@ impl Directory {
 
 impl Location {
     /// Opens the directory `name` beside the stores of the boots, for what has to outlive a boot: created if it is
-    /// missing, and checked like the store's own. It is ours alone to write, on a disk of this host. Also returns its
-    /// path.
+    /// missing, on disk then, and checked like the store's own. It is ours alone to write, on a disk of this host. Also
+    /// returns its path.
     ///
     /// # Errors
     /// The directory cannot be made, or others may write to it or to the one around it. The fault names it.
     pub fn open_beside(&self, name: &str) -> Result<(OwnedFd, PathBuf), Fault> {
         let (root, root_path) = open_root(self)?;
         let path = root_path.join(name);
-        Ok((below(&root, name, &path)?, path))
+        if make(&root, name, &path)? {
+            fsync(&root).map_err(|error| cannot("write to the directory", &root_path, error.into()))?;
+            // Those around it may be new as well. What cannot be opened was not made by us.
+            for around in root_path.ancestors().skip(1).take(NEW_MAX) {
+                let _ = fs::File::open(around).and_then(|directory| directory.sync_all());
+            }
+        }
+        Ok((open_below(&root, name, &path)?, path))
     }
 }
 
@@ -124,10 +134,20 @@ fn create(path: &Path, depth: usize) -> io::Result<()> {
 }
 
 fn below(parent: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd, Fault> {
+    make(parent, name, path)?;
+    open_below(parent, name, path)
+}
+
+/// False: it was there.
+fn make(parent: &OwnedFd, name: &str, path: &Path) -> Result<bool, Fault> {
     match mkdirat(parent, name, PRIVATE_DIRECTORY) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-        Err(error) => return Err(cannot("create the directory", path, error.into())),
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::EXIST) => Ok(false),
+        Err(error) => Err(cannot("create the directory", path, error.into())),
     }
+}
+
+fn open_below(parent: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd, Fault> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let directory = openat(parent, name, flags, Mode::empty())
         .map_err(|error| cannot("open the directory", path, error.into()))?;

@@ -15,6 +15,7 @@ use crate::replay::key;
 use crate::report::{print, progress, tell, wrapped};
 use crate::resource::{Resource, Written};
 use crate::servers::Server;
+use crate::traces::Traces;
 use crate::{LabError, tied};
 
 /// What a lock may stay idle after a death for good reason: its time, a guard time of a second, and the tries of others
@@ -246,7 +247,8 @@ fn lane(mut helper: racer::Helper) -> Result<Vec<Line>, LabError> {
         // Not as an argument: everybody could read a password in it.
         command.env(URLS_VARIABLE, helper.urls.join("\n"));
         helper.accident = None;
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Traces::spawn(&mut command)?;
         let lines = BufReader::new(child.stdout.take().expect("it is piped"));
         told.extend(lines.lines().map_while(Result::ok).filter_map(|line| Line::read(&line)));
         let ended = child.wait_with_output()?;

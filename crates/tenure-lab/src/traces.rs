@@ -1,8 +1,11 @@
-//! What an experiment leaves behind if a signal ends it: servers of its own with their directories, keys on servers of
-//! others. A signal has them wiped first; a kill -9 can't be helped, but for the servers, which die with us.
+//! What an experiment leaves behind if a signal ends it: processes, directories, keys on servers of others. A signal has
+//! them wiped first; after a kill -9 the processes still die with us.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, kill_process};
@@ -11,7 +14,8 @@ use tenure_own_redis::RedisServer;
 
 use crate::servers::connect;
 
-static TRACES: Mutex<Traces> = Mutex::new(Traces { dir: None, servers: Vec::new(), keys: Vec::new() });
+static TRACES: Mutex<Traces> =
+    Mutex::new(Traces { dir: None, processes: Vec::new(), keys: Vec::new(), wiped: false });
 
 /// Held by whoever ends this program, the signal or the experiment: one of them does.
 static END: Mutex<()> = Mutex::new(());
@@ -20,9 +24,11 @@ static END: Mutex<()> = Mutex::new(());
 pub(crate) struct Traces {
     /// In which the servers of our own have theirs.
     dir: Option<TempDir>,
-    servers: Vec<u32>,
+    processes: Vec<u32>,
     /// Where, and which.
     keys: Vec<(String, Vec<String>)>,
+    /// Nothing new may begin.
+    wiped: bool,
 }
 
 impl Traces {
@@ -54,7 +60,19 @@ impl Traces {
 
     /// This server is ours.
     pub(crate) fn server(server: &RedisServer) {
-        Self::list(|traces| traces.servers.push(server.pid()));
+        Self::list(|traces| traces.processes.push(server.pid()));
+    }
+
+    /// Starts a process of ours, unless everything is being ended.
+    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Child> {
+        Self::list(|traces| {
+            if traces.wiped {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let child = command.spawn()?;
+            traces.processes.push(child.id());
+            Ok(child)
+        })
     }
 
     /// These keys are ours, on a server that is not.
@@ -73,13 +91,25 @@ impl Traces {
 
     /// Leaves nothing behind.
     fn wipe() {
-        let (dir, servers, keys) = Self::list(|traces| {
-            (traces.dir.take(), std::mem::take(&mut traces.servers), std::mem::take(&mut traces.keys))
+        let (dir, processes, keys) = Self::list(|traces| {
+            traces.wiped = true;
+            (traces.dir.take(), std::mem::take(&mut traces.processes), std::mem::take(&mut traces.keys))
         });
-        // Those that ended in good order have been waited for: their numbers may be somebody else's by now.
-        let is_ours = |pid: &u32| parent_of(*pid) == Some(std::process::id());
-        for pid in servers.into_iter().filter(is_ours).filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        // Some have ended in good order: their numbers may be somebody else's by now.
+        let alive = |pid: &u32| {
+            state(*pid).is_some_and(|(state, parent)| parent == std::process::id() && state != "Z")
+        };
+        for pid in
+            processes.iter().filter(|pid| alive(pid)).filter_map(|pid| Pid::from_raw(pid.cast_signed()))
+        {
             let _ = kill_process(pid, rustix::process::Signal::KILL);
+        }
+        // What they have sent is carried out before the keys are wiped.
+        for _ in 0..100 {
+            if !processes.iter().any(alive) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         drop(dir);
         for (url, keys) in keys {
@@ -94,8 +124,10 @@ impl Traces {
     }
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+/// The state of a process, and its parent.
+fn state(pid: u32) -> Option<(String, u32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name, which may hold anything: the state, and the parent.
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    // After the name, which may hold anything.
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
 }
