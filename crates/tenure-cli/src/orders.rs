@@ -256,6 +256,10 @@ impl Orders<'_> {
         let end = valid_until.plus(lease::margin_ms(ttl_ms));
         let when = match (&stop.cause, gone) {
             (_, false) => ", but some of it could not be killed".to_owned(),
+            (Cause::Lost(Lost::Expired), true) if stop.by_keeper => {
+                "; this process did not run meanwhile, and its keeper killed the job before the lease ended"
+                    .to_owned()
+            }
             (Cause::Lost(Lost::Expired), true) if stop.dead_at <= end => {
                 format!(" {} before its lease ended", span(end.since(stop.dead_at)))
             }

@@ -49,6 +49,8 @@ pub(crate) struct Stop {
     pub(crate) at: Moment,
     /// TERM was not enough.
     pub(crate) killed: bool,
+    /// It was the keeper who killed it: we did not run at that time.
+    pub(crate) by_keeper: bool,
     /// When it was dead.
     pub(crate) dead_at: Moment,
 }
@@ -107,7 +109,14 @@ pub(crate) async fn supervise(
             Some(ended) => was_killed(ended) && now >= plan.kill,
         };
         if must_stop && stop.is_none() {
-            stop = Some(Stop { cause: plan.cause, leftovers, at: now, killed: false, dead_at: now });
+            stop = Some(Stop {
+                cause: plan.cause,
+                leftovers,
+                at: now,
+                killed: false,
+                by_keeper: false,
+                dead_at: now,
+            });
         }
         if ending.is_none() && (must_stop || leftovers && !rules.kept) {
             let kill = plan.kill.min(now.plus(rules.kill_after_ms));
@@ -134,9 +143,9 @@ pub(crate) async fn supervise(
             .is_some_and(|killed_at| now.since(killed_at) >= UNKILLABLE_AFTER_MS);
         if gone || given_up || job.ended().is_some() && ending.is_none() && !until_limit {
             if let Some(stop) = &mut stop {
-                // The keeper may have been quicker.
-                stop.killed = ending.is_some_and(|ending| ending.killed_at.is_some())
-                    || job.ended().is_some_and(was_killed);
+                let by_us = ending.is_some_and(|ending| ending.killed_at.is_some());
+                stop.by_keeper = !by_us && job.ended().is_some_and(was_killed);
+                stop.killed = by_us || stop.by_keeper;
                 stop.dead_at = now;
             }
             return Ok(Verdict { ended: job.ended(), stopped: stop, told, gone });

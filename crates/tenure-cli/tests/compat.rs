@@ -168,6 +168,14 @@ fn a_busy_lock_is_told_as_far_as_its_key_tells() {
     let (code, text) = run(&["-w", "100ms"]);
     assert_eq!(code, 75, "{text}");
     assert_eq!(theirs.say("release"), "released", "it is as it was");
+
+    // A key without an end has one all the same: its stamp.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert_eq!(server.command(&["SETNX", "x", &(now + 3).to_string()]), ":1\r\n");
+    let (code, text) = run(&["-w", "10s"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("waiting for 'x', held by a client that does not speak Tenure"), "{text}");
+    assert!(text.contains("; ends in ") && !text.contains("no end of its own"), "{text}");
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn a_stopped_wrapper_is_no_danger() {
     let (code, text) = running.finish();
     assert_eq!(code, 79, "{text}");
     assert!(text.contains("LOST 'x': no renewal was answered for "), "{text}");
+    assert!(text.contains("its keeper killed the job before the lease ended"), "{text}");
 }
 
 #[test]

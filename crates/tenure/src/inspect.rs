@@ -93,7 +93,7 @@ impl Holder {
         } else if ms == 0 {
             "try again at once".to_owned()
         } else if self.id.is_some() && self.lease_ends_in_ms > Some(0) {
-            format!("try again in {} if it was not", span_at_least(ms))
+            format!("try again in {} if it was not renewed", span_at_least(ms))
         } else {
             format!("try again in {}", span_at_least(ms))
         }
@@ -474,7 +474,7 @@ mod tests {
         let text = crate::AcquireError::Busy(Box::new(alone.clone())).to_string();
         assert!(text.contains(" (pid 4121, php\\u{1b}[31m, session import\\u{1b}7) since "), "{text}");
         assert!(
-            text.ends_with("; lease ends in 24s unless renewed; try again in 28s if it was not"),
+            text.ends_with("; lease ends in 24s unless renewed; try again in 28s if it was not renewed"),
             "{text}"
         );
         let over = Holder { lease_ends_in_ms: Some(0), ..alone };

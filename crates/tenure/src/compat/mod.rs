@@ -47,7 +47,7 @@ pub use lock::Lock;
 
 use crate::client::{InspectError, without_password};
 use crate::error::{BadInput, ConnectError};
-use crate::inspect::{self, Inspection};
+use crate::inspect::{self, Inspection, State};
 use crate::retry::Retry;
 use stamps::Stamper;
 
@@ -202,7 +202,13 @@ impl Client {
     /// Cancel safe: it only reads.
     pub async fn inspect(&self, name: &str) -> Result<Inspection, InspectError> {
         let name = Name::new(name).map_err(BadInput::Name)?;
-        Ok(inspect::inspect(&**self.engine(), &name).await?)
+        let mut lock = inspect::inspect(&**self.engine(), &name).await?;
+        if let (Speaker::Stamps(stamper), State::Foreign, None) =
+            (&self.speaker, lock.state, lock.expires_in_ms)
+        {
+            lock.expires_in_ms = stamper.ends_in_ms(&name).await?;
+        }
+        Ok(lock)
     }
 
     /// Waits up to `limit` until what dropped guards and futures owe to the server has been sent. False: the time was

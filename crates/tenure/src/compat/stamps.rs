@@ -16,6 +16,9 @@ use crate::error::{AcquireError, Forked, ReleaseError, Released, until};
 use crate::inspect::span;
 use crate::view::{LeaseWatch, View};
 
+/// How long a look may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
 /// A stamp has no more digits than this.
 const STAMP_DIGITS_MAX: usize = 20;
 
@@ -200,6 +203,14 @@ impl Stamper {
     /// In how many milliseconds a stamp counts as past.
     fn past_in_ms(&self, stamp: &str) -> u64 {
         past_ms(self.form, stamp).saturating_sub(self.engine.unix_ms())
+    }
+
+    /// When the stamp under the key is past, if there is one. The key itself may have no end.
+    pub(super) async fn ends_in_ms(&self, name: &Name) -> Result<Option<u64>, Fault> {
+        Ok(match self.engine.plain(name, &Command::Get, LOOK_LIMIT).await? {
+            Reply::Value(Some(text)) if is_stamp(&text) => Some(self.past_in_ms(&text)),
+            _ => None,
+        })
     }
 
     /// Our stamp may be under the key, and nobody works under it.
