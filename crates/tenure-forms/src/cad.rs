@@ -1,6 +1,6 @@
 //! `cad`: compare and delete in one script. The final form of the documents.
 
-use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+use crate::{Caller, Command, Done, Form, Next, Steps, Ttl, no_turns, send, take};
 
 /// The form.
 pub const FORM: Form = Form {
@@ -24,14 +24,8 @@ pub const FORM: Form = Form {
 };
 
 fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
-    match last {
-        None => {
-            me.wrote.clone_from(&me.token);
-            send(Command::SetNx { value: me.wrote.clone(), ttl: Some(Ttl::Millis(me.ttl_ms)) })
-        }
-        Some(Done { reply: Reply::Yes, .. }) => WON,
-        Some(_) => Next::Busy,
-    }
+    let (value, ttl) = (me.token.clone(), Some(Ttl::Millis(me.ttl_ms)));
+    take(me, value, ttl, last)
 }
 
 fn release(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {

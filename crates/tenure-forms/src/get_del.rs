@@ -1,6 +1,6 @@
 //! `get-del`: the holder looks whose lock it is before it deletes it.
 
-use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, no_turns, send, take};
 
 /// The form.
 pub const FORM: Form = Form {
@@ -22,17 +22,8 @@ pub const FORM: Form = Form {
 };
 
 fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
-    match last {
-        None => {
-            me.wrote.clone_from(&me.token);
-            send(Command::SetNx {
-                value: me.wrote.clone(),
-                ttl: Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))),
-            })
-        }
-        Some(Done { reply: Reply::Yes, .. }) => WON,
-        Some(_) => Next::Busy,
-    }
+    let (value, ttl) = (me.token.clone(), Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))));
+    take(me, value, ttl, last)
 }
 
 /// Also the release of `getset`, whose token is its stamp.

@@ -205,6 +205,18 @@ fn send(command: Command) -> Next {
     Next::Send { node: 0, command }
 }
 
+/// The acquire of all forms that decide with one command: whoever writes the key where nothing is has the lock.
+fn take(me: &mut Caller, value: String, ttl: Option<Ttl>, last: Option<&Done>) -> Next {
+    match last.map(|done| &done.reply) {
+        None => {
+            me.wrote.clone_from(&value);
+            send(Command::SetNx { value, ttl })
+        }
+        Some(Reply::Yes) => WON,
+        Some(_) => Next::Busy,
+    }
+}
+
 /// Has the lock, and never learns of its end.
 const WON: Next = Next::Won { until_ms: None };
 

@@ -1,7 +1,7 @@
 //! `set-nx-ex`: taken and given an end in one step, released by anybody.
 
 use crate::setnx_del::release;
-use crate::{Caller, Command, Done, Form, Next, Reply, Steps, Ttl, WON, no_turns, send};
+use crate::{Caller, Done, Form, Next, Steps, Ttl, no_turns, take};
 
 /// The form.
 pub const FORM: Form = Form {
@@ -22,15 +22,6 @@ pub const FORM: Form = Form {
 };
 
 fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
-    match last {
-        None => {
-            "1".clone_into(&mut me.wrote);
-            send(Command::SetNx {
-                value: me.wrote.clone(),
-                ttl: Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))),
-            })
-        }
-        Some(Done { reply: Reply::Yes, .. }) => WON,
-        Some(_) => Next::Busy,
-    }
+    let (value, ttl) = ("1".to_owned(), Some(Ttl::Seconds(me.ttl_ms.div_ceil(1000))));
+    take(me, value, ttl, last)
 }

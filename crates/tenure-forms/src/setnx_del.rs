@@ -1,6 +1,6 @@
 //! `setnx-del`: the first form.
 
-use crate::{Caller, Command, Done, Form, Next, Reply, Steps, WON, no_turns, send};
+use crate::{Caller, Command, Done, Form, Next, Steps, no_turns, send, take};
 
 /// The form.
 pub const FORM: Form = Form {
@@ -22,14 +22,8 @@ pub const FORM: Form = Form {
 };
 
 fn acquire(me: &mut Caller, _: u64, last: Option<&Done>) -> Next {
-    match last {
-        None => {
-            me.wrote.clone_from(&me.token);
-            send(Command::SetNx { value: me.wrote.clone(), ttl: None })
-        }
-        Some(Done { reply: Reply::Yes, .. }) => WON,
-        Some(_) => Next::Busy,
-    }
+    let (value, ttl) = (me.token.clone(), None);
+    take(me, value, ttl, last)
 }
 
 /// Also the release of the forms after it.
